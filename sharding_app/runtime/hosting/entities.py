@@ -47,6 +47,10 @@ class EntityHost(StartingHost, Protocol):
     """The host of a type, as the life of its entities needs it."""
 
     shards: dict[ShardId, ResidentShard]
+
+    @property
+    def shards_of_type(self) -> int: ...
+
     counters: Counter[str]
     backlog: Backlog
     meter: Meter
@@ -319,7 +323,7 @@ class EntityLife:
         shards = self._host.shards
         if self.runs_again or not shards:
             return
-        each = max(1, self.limit // len(shards)) if self.limit else 0
+        each = max(1, self.limit // self._host.shards_of_type) if self.limit else 0
         by_recency = self._passivation == BY_RECENCY
         for shard in shards.values():
             if by_recency or not each:

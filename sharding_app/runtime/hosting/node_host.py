@@ -7,6 +7,7 @@ After a suspension only shards whose rows are unchanged go on.
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -158,20 +159,28 @@ class NodeHost:
     ) -> tuple[Permits, Deliverer, Following, Rounds]:
         """Make what a part of the node has for itself, beside its journal and its writer."""
         node, now = self._node, self._ports.clock.now
+        config, parts = node.config, 1 + len(self._ports.journals)  # they share what bounds the memory
+        deliveries = dataclasses.replace(
+            config.deliveries,
+            max_rows=max(1, config.deliveries.max_rows // parts),
+            max_bytes=max(1, config.deliveries.max_bytes // parts),
+            most_under_way=max(1, config.deliveries.most_under_way // parts),
+        )
         secured = Rounds(journal.secure)
         following = Following(
-            journal, secured, limit=node.config.followers,
+            journal, secured, limit=max(1, config.followers // parts),
             max_bytes=node.config.links.max_message_bytes - REPLY_ROOM_BYTES, now=now,
             run=lambda job: node.run(job, "followers", vital=False), on_commit=writer.on_commit,
         )  # fmt: skip
         deliverer = Deliverer(
-            node.incarnation, node.config.deliveries, journal,
+            node.incarnation, deliveries, journal,
             now=now, ask=node.ask_for, may_handle=node.may_handle,
             run=lambda job: node.run(job, "deliveries", vital=False),
             host_of=self._type_at, fenced=self._fenced_at, place=self._place, journal_name=name,
             among_others=bool(self._ports.journals),
         )  # fmt: skip
-        return Permits(node.config.max_concurrent_recoveries), deliverer, following, secured
+        recoveries = Permits(max(1, config.max_concurrent_recoveries // parts))
+        return recoveries, deliverer, following, secured
 
     def add(self, entity_type: EntityType, type_id: int) -> list[TypeHost]:
         """Host a type, with each journal. The caller runs the hosts."""

@@ -26,6 +26,16 @@ class Region:
         for host, group in groupby(messages, self._host_of):
             host.receive(source, list(group))
 
+    @property
+    def number_of_shards(self) -> int:
+        """The number of the type's shards in this node, whatever journal they lie in."""
+        return sum(len(host.shards) for host in self.hosts)
+
+    def shards_changed(self) -> None:
+        """Share the type's limit of entities out anew: it is one for the shards of all journals."""
+        for host in self.hosts:
+            host.entity_life.shards_changed()
+
     def life_in(self, journal: str) -> ShardLife | None:
         """Return the life of the shards that lie in that journal. None: this node does not use
         it.

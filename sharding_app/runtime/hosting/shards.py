@@ -59,6 +59,9 @@ class ShardHost(Protocol):
 
     async def take(self, number: ShardId, epoch: Epoch, numbers: Numbering | None = None) -> bool | None: ...
 
+    def shards_changed(self) -> None:
+        """Share the type's limit of entities out anew."""
+
     def life_in(self, journal: str) -> "ShardLife | None":
         """Return the life of the type's shards that lie in that journal. None: this node does not
         use it.
@@ -168,7 +171,7 @@ class ShardLife:
         if shard is not None:
             self.drop(number)
         shard = host.shards[number] = Shard(host.type.name, number, epoch, Resident, self._mailbox_limit)
-        host.entity_life.shards_changed()
+        host.shards_changed()
         host.listener.shard_started(host.type, number, epoch)
         self._begin(shard)
         if uses_messages:
@@ -292,7 +295,7 @@ class ShardLife:
         An object of another epoch that is here has the lease until it has stopped.
         """
         host = self._host
-        host.entity_life.shards_changed()
+        host.shards_changed()
         if host.gate is not None and number not in host.shards:
             host.gate.left(number, epoch)
 

@@ -104,6 +104,11 @@ class Region(Protocol):
 
     def life_in(self, journal: str) -> ShardLife | None: ...
 
+    @property
+    def number_of_shards(self) -> int: ...
+
+    def shards_changed(self) -> None: ...
+
 
 class TypeHost:
     def __init__(
@@ -174,6 +179,8 @@ class TypeHost:
             self.shard_life, self.backlog, self.spawn, region.receive, self.execution.replies.expired
         )
         self.life_in = region.life_in
+        self.shards_changed = region.shards_changed
+        self._region = region
         self._deliverer = deliverer = part.deliverer
         self._deliverers = [deliverer] if part.clusters is None else [deliverer, part.clusters.deliverer]
         self._following = part.following
@@ -420,6 +427,11 @@ class TypeHost:
         self.meter.trouble(message.entity, message.command, "mailbox_full")
         text = f"{self._mailbox_limit} commands wait for {message.type!r} {message.entity!r}: slow down"
         self.execution.replies.refuse(source, message, BufferFull(text))
+
+    @property
+    def shards_of_type(self) -> int:
+        """The number of the type's shards in this node, whatever journal they lie in."""
+        return self._region.number_of_shards
 
     # -- For executions and remembering ------------------------------------------------------------
 

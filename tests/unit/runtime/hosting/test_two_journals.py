@@ -174,3 +174,20 @@ async def test_a_node_comes_up_where_no_node_can_use_a_journal(cluster: TwoJourn
     await until(lambda: all(part.trouble for node in nodes for part in node.hosting.parts[1:]))
     await cluster.add_node("late")
     assert len(await asyncio.gather(*(Purse.ref(each).pay(1) for each in HERE))) == len(HERE)
+
+
+async def test_the_limit_of_entities_is_one_for_the_shards_of_all_journals(cluster: TwoJournals) -> None:
+    """It bounds the node's memory: with a part for each journal it must not grow."""
+    await cluster.stop_node("node2")
+    node = cluster.nodes["node1"]
+    for host in node.hosting.hosts_of("journals.Purse"):
+        host.entity_life.set_limit(8)
+    shards = [shard_of(each[0], SHARDS) for each in (HERE, THERE)]
+    ids = [f"m{number}" for number in range(20_000)]
+    of_both = [[each for each in ids if shard_of(each, SHARDS) == shard][:10] for shard in shards]
+    for each in [each for group in of_both for each in group]:
+        assert await Purse.ref(each).pay(1) == 1
+    hosts = node.hosting.hosts_of("journals.Purse")
+    assert [len(host.shards) for host in hosts] == [1, 1]
+    await until(lambda: sum(host.entities for host in hosts) <= 8)
+    assert all(host.entities for host in hosts)
