@@ -226,9 +226,11 @@ class NodeHost:
         return [part.hosts[type_name] for part in self.parts if type_name in part.hosts]
 
     def host_at(self, type_name: str, shard: ShardId) -> TypeHost | None:
-        """Return the host that has a shard, or would hand back what comes for it."""
+        """Return the host that has a shard, or waits for its lease. Else the first one: it hands
+        back what comes for the shard.
+        """
         hosts = self.hosts_of(type_name)
-        return next((host for host in hosts if shard in host.shards), hosts[0] if hosts else None)
+        return next((host for host in hosts if _has(host, shard)), hosts[0] if hosts else None)
 
     def _gate(self, host: TypeHost, path: str) -> ShardGate:
         node, name = self._node, host.type.name
@@ -665,6 +667,10 @@ def _at_home(host: TypeHost) -> dict[ShardId, Epoch]:
     """Return the shards that are here, and those that wait for their leases."""
     waiting = {} if host.gate is None else host.gate.wanted
     return waiting | {each.number: each.epoch for each in host.shards.values()}
+
+
+def _has(host: TypeHost, number: ShardId) -> bool:
+    return number in host.shards or (host.gate is not None and number in host.gate.wanted)
 
 
 def _is_home(host: TypeHost, number: ShardId, epoch: Epoch) -> bool:

@@ -5,6 +5,8 @@ stops its own shards only.
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import pytest_asyncio
@@ -16,6 +18,7 @@ from sharding_app.ports.journal import EventRow, JournalOfAnother, ShardsFenced
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.protocol.ids import shard_of
 from sharding_app.runtime.base.config import NodeConfig
+from sharding_app.runtime.hosting.shard_leases import ShardGate
 from tests.unit.runtime.two_journals import SECOND, SHARDS, Purse, TwoJournals, some
 from tests.unit.runtime.waiting import until
 
@@ -191,3 +194,13 @@ async def test_the_limit_of_entities_is_one_for_the_shards_of_all_journals(clust
     assert [len(host.shards) for host in hosts] == [1, 1]
     await until(lambda: sum(host.entities for host in hosts) <= 8)
     assert all(host.entities for host in hosts)
+
+
+async def test_a_shard_that_waits_for_its_lease_is_found_where_it_waits(cluster: TwoJournals) -> None:
+    """A hand-off has to reach that host: else its wish for the lease would stay."""
+    hosting = cluster.nodes["node1"].hosting
+    _, there = hosting.hosts_of("journals.Purse")
+    there.gate = cast(ShardGate, SimpleNamespace(wanted={7: 99}))
+    assert hosting.host_at("journals.Purse", 7) is there
+    assert hosting.host_at("journals.Purse", 8) is not there
+    there.gate = None
