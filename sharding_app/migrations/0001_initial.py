@@ -129,6 +129,7 @@ class Migration(migrations.Migration):
                         ("shards_wanted", models.IntegerField(default=0)),
                         ("groups_resized", models.IntegerField(default=0)),
                         ("shards_revision", models.BigIntegerField(default=0)),
+                        ("closings", models.BigIntegerField(default=0)),
                         ("declared_shards", sharding_app.models.readonly.Numbers(default=list)),
                         ("registered_at", models.DateTimeField()),
                     ],
@@ -400,6 +401,55 @@ class Migration(migrations.Migration):
                     ],
                     options={
                         "db_table": "sharding_shard",
+                        "ordering": ("type_id", "shard"),
+                        "abstract": False,
+                        "required_db_vendor": "postgresql",
+                        "base_manager_name": "objects",
+                        "default_permissions": ("view",),
+                    },
+                ),
+                migrations.CreateModel(
+                    name="ShardMove",
+                    fields=[
+                        (
+                            "pk",
+                            models.CompositePrimaryKey(
+                                "type_id",
+                                "shard",
+                                blank=True,
+                                editable=False,
+                                primary_key=True,
+                                serialize=False,
+                            ),
+                        ),
+                        ("shard", models.IntegerField()),
+                        ("source", models.TextField()),
+                        ("target", models.TextField()),
+                        (
+                            "step",
+                            models.TextField(
+                                choices=[
+                                    ("copying", "being copied"),
+                                    ("closed", "closed"),
+                                    ("moved", "moved, with a copy left behind"),
+                                ]
+                            ),
+                        ),
+                        ("closed_until", models.DateTimeField(null=True)),
+                        ("at", models.DateTimeField()),
+                        (
+                            "type",
+                            models.ForeignKey(
+                                db_constraint=False,
+                                db_index=False,
+                                on_delete=django.db.models.deletion.DO_NOTHING,
+                                related_name="moves",
+                                to="sharding.entitytype",
+                            ),
+                        ),
+                    ],
+                    options={
+                        "db_table": "sharding_move",
                         "ordering": ("type_id", "shard"),
                         "abstract": False,
                         "required_db_vendor": "postgresql",

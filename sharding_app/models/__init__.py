@@ -12,6 +12,7 @@ from sharding_app.models.cluster import (
     Location,
     Node,
     Shard,
+    ShardMove,
 )
 from sharding_app.models.journal import Event, Message, RememberedEntity, Snapshot, Subject, TakenMessage
 from sharding_app.models.projections import (
@@ -42,6 +43,7 @@ __all__ = [
     "RememberedEntity",
     "SecuredPosition",
     "Shard",
+    "ShardMove",
     "Snapshot",
     "Subject",
     "TakenMessage",

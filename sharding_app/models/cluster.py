@@ -111,6 +111,7 @@ class EntityType(ReadOnlyModel):
     shards_wanted = models.IntegerField(default=0)
     groups_resized = models.IntegerField(default=0)
     shards_revision = models.BigIntegerField(default=0)
+    closings = models.BigIntegerField(default=0)
     declared_shards = Numbers(default=list)
     registered_at = models.DateTimeField()
 
@@ -139,6 +140,30 @@ class Shard(ReadOnlyModel):
 
     class Meta(ReadOnlyModel.Meta):
         db_table = "sharding_shard"
+        ordering = ("type_id", "shard")
+
+    def __str__(self) -> str:
+        return f"{self.type_id}/{self.shard}"
+
+
+class ShardMove(ReadOnlyModel):
+    """A shard that moves to another journal, or has left a copy in its former one."""
+
+    pk = models.CompositePrimaryKey("type_id", "shard")
+    type = models.ForeignKey(
+        EntityType, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="moves"
+    )
+    shard = models.IntegerField()
+    source = models.TextField()
+    target = models.TextField()
+    step = models.TextField(
+        choices=[("copying", "being copied"), ("closed", "closed"), ("moved", "moved, with a copy left behind")]
+    )
+    closed_until = models.DateTimeField(null=True)
+    at = models.DateTimeField()
+
+    class Meta(ReadOnlyModel.Meta):
+        db_table = "sharding_move"
         ordering = ("type_id", "shard")
 
     def __str__(self) -> str:

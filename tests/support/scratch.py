@@ -26,7 +26,7 @@ FILES = (
 TABLES = (
     "cluster", "coordinator", "node", "type", "shard", "event", "snapshot", "remembered", "message", "lease", "decision",
     "location", "change", "projection", "position", "filled", "held", "following", "secured", "subject",
-    "taken", "journal",
+    "taken", "journal", "move",
 )  # fmt: skip
 
 

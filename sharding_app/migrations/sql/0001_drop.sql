@@ -3,7 +3,7 @@ DROP TABLE @schema@.sharding_cluster, @schema@.sharding_coordinator, @schema@.sh
     @schema@.sharding_lease, @schema@.sharding_journal, @schema@.sharding_decision, @schema@.sharding_location,
     @schema@.sharding_change, @schema@.sharding_projection, @schema@.sharding_position, @schema@.sharding_filled,
     @schema@.sharding_held, @schema@.sharding_following, @schema@.sharding_secured, @schema@.sharding_subject,
-    @schema@.sharding_taken;
+    @schema@.sharding_taken, @schema@.sharding_move;
 DROP FUNCTION @schema@.sharding_partition_type_v1();
 DROP FUNCTION @schema@.sharding_make_partition_v1(regclass, text, integer, integer, text);
 DROP FUNCTION @schema@.sharding_journal_storage_v1();

@@ -74,7 +74,9 @@ CREATE TABLE sharding_type (
     -- How often any of the numbers of shards has changed.
     shards_revision bigint NOT NULL DEFAULT 0,
     -- Numbers of shards that nodes may still declare, since resizes have begun or ended there.
-    declared_shards integer[] NOT NULL DEFAULT '{}'
+    declared_shards integer[] NOT NULL DEFAULT '{}',
+    -- How often shards of the type were closed for a move to another journal, or opened again (sharding_move).
+    closings bigint NOT NULL DEFAULT 0
 );
 
 CREATE TABLE sharding_shard (
@@ -98,6 +100,20 @@ CREATE TABLE sharding_journal (
     place text COLLATE "C" NOT NULL,
     at timestamptz NOT NULL DEFAULT now()
 );
+
+-- A shard that moves to another journal, or has left a copy in its former one. While it is closed, no node is its home.
+CREATE TABLE sharding_move (
+    type_id integer NOT NULL,
+    shard integer NOT NULL CHECK (shard >= 0),
+    -- As in sharding_shard.journal.
+    source text COLLATE "C" NOT NULL,
+    target text COLLATE "C" NOT NULL CHECK (target <> source),
+    step text COLLATE "C" NOT NULL CHECK (step IN ('copying', 'closed', 'moved')),
+    -- Then the coordinator opens it again where it was: whatever closed it has stopped.
+    closed_until timestamptz CHECK ((closed_until IS NULL) = (step <> 'closed')),
+    at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (type_id, shard)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
 
 CREATE TABLE sharding_event (
     type_id integer NOT NULL,

@@ -11,5 +11,5 @@ FROM (VALUES
     ('cluster', 0), ('coordinator', 0), ('node', 0), ('type', 0), ('shard', 0), ('event', 2), ('snapshot', 2),
     ('remembered', 2), ('message', 1), ('taken', 1), ('lease', 0), ('decision', 0), ('location', 0),
     ('change', 0), ('projection', 0), ('position', 0), ('filled', 0), ('held', 0), ('following', 0), ('secured', 0),
-    ('subject', 0), ('journal', 0)
+    ('subject', 0), ('journal', 0), ('move', 0)
 ) AS t (name, fences);
