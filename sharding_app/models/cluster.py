@@ -157,7 +157,11 @@ class ShardMove(ReadOnlyModel):
     source = models.TextField()
     target = models.TextField()
     step = models.TextField(
-        choices=[("copying", "being copied"), ("closed", "closed"), ("moved", "moved, with a copy left behind")]
+        choices=[
+            ("copying", "being copied"),
+            ("closed", "closed"),
+            ("moved", "moved, with a copy left behind"),
+        ]
     )
     closed_until = models.DateTimeField(null=True)
     at = models.DateTimeField()

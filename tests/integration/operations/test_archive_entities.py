@@ -311,10 +311,12 @@ def test_a_projection_that_lags_keeps_them_and_a_first_fill_refuses_it(tmp_path:
     assert moved(tmp_path / "late")["left"] == {"projections": 7}
     assert there() == list(IDS)
     assert names(tmp_path / "late") == []
-    # The oldest transaction that runs on the server may be one of another database, older than these
-    # events: only the snapshot's upper bound is certainly behind them.
-    behind = "pg_snapshot_xmax(pg_current_snapshot())::text"
-    execute(f"UPDATE sharding_position SET position = ({behind} || ':' || {behind} || ':')::pg_snapshot")
+    # The oldest transaction that runs on the server may be one of another database, older than
+    # these events: only the snapshot's upper bound is certainly behind them.
+    execute(
+        "UPDATE sharding_position SET position = (next || ':' || next || ':')::pg_snapshot"
+        " FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text AS next) behind"
+    )
     execute(
         "INSERT INTO sharding_held (projection_id, type_id, entity, slice, next, until) VALUES (1, %s, 'old-5', 0, 7, '9')",
         CART,
