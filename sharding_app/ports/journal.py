@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -265,6 +266,9 @@ class Taken(NamedTuple):
     "Those that are the home's. A later epoch has the others."
     uses_messages: bool
     "An entity of the type has stored a message or a timer in this journal."
+    left: Mapping[ShardId, str] = MappingProxyType({})
+    """Those that have moved to another journal, with its name: they have left a copy here, which is
+    not used."""
 
 
 class Journal(Protocol):
@@ -314,7 +318,8 @@ class Journal(Protocol):
 
         It waits for appends under way. All that the home reads of a shard is read after it, so it
         sees each commit of former homes. In the cluster's own database nothing is taken: there the
-        coordinator's row is the fence.
+        coordinator's row is the fence. A shard that has moved to another journal is not taken in
+        its former one, whatever the coordinator's row says.
         """
         ...
 

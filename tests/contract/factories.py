@@ -59,6 +59,10 @@ class World(Protocol):
         """While the block runs, a session that is none of ours holds the row of a shard."""
         ...
 
+    async def leave(self, type_id: int, shard: ShardId, journal: str) -> None:
+        """Say of a shard of this journal that it has moved to another one; "": it has not."""
+        ...
+
 
 def terms(ttl_seconds: float) -> LeaseTerms:
     return LeaseTerms(ttl_seconds=ttl_seconds, renew_seconds=ttl_seconds / 4, answer_seconds=1.0)
@@ -112,6 +116,13 @@ class PostgresWorld:
             )
             yield
 
+    async def leave(self, type_id: int, shard: ShardId, journal: str) -> None:
+        async with await psycopg.AsyncConnection.connect(**self.params, autocommit=True) as mover:
+            await mover.execute(
+                "UPDATE sharding_shard SET journal = %s, home = NULL, step = 'stopped' WHERE type_id = %s AND shard = %s",
+                [journal, type_id, shard],
+            )
+
     async def close(self) -> None:
         for adapter in self._made:
             await adapter.close()
@@ -162,6 +173,12 @@ class MemoryWorld:
         outsider = self._server.locks.hold(shard_key(type_id, shard), "another session")
         yield
         self._server.locks.release(outsider)
+
+    async def leave(self, type_id: int, shard: ShardId, journal: str) -> None:
+        if journal:
+            self._server.cluster.left[type_id, shard] = journal
+        else:
+            self._server.cluster.left.pop((type_id, shard))
 
 
 @asynccontextmanager

@@ -55,6 +55,22 @@ async def test_what_comes_late_changes_nothing(world: World) -> None:
     assert await take(second, {3: 6}, "n-two") == {3}, "it may be repeated"
 
 
+async def test_a_shard_that_has_moved_to_another_journal_is_not_taken(world: World) -> None:
+    """The cluster's own database may have lost the move: the copy that was left is not used."""
+    journal = world.journal()
+    await take(journal, {3: 5, 4: 5})
+    await world.leave(NUMBER, 3, "journal_b")
+    found = await journal.take(TYPE, NUMBER, SIX, {3: 9, 4: 9}, "n-two")
+    assert found.shards == {4}
+    assert found.left == {3: "journal_b"}
+    with pytest.raises(ShardsFenced):
+        await journal.append([event_row(NUMBER, "a", 1, shard=3, epoch=9)])
+    await world.leave(NUMBER, 3, "")
+    found = await journal.take(TYPE, NUMBER, SIX, {3: 9}, "n-two")
+    assert found.shards == {3}
+    assert not found.left
+
+
 async def test_a_take_waits_for_an_append_under_way(world: World) -> None:
     journal = world.journal()
     await take(journal, {3: 5})

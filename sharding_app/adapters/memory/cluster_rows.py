@@ -61,6 +61,9 @@ class ClusterRows:
         self.numbers_here: dict[int, Numbering] = {}
         """Of a further journal: the numbers of shards that its rows follow, by the type's
         number."""
+        self.left: dict[tuple[int, ShardId], str] = {}
+        """Of a further journal: the shards that have moved to another one, with its name, by the
+        type's number."""
         self.places: dict[str, str] = {}
         "Where the further journals lie, by their names."
         self.locations: dict[str, dict[ShardId, str]] = {}
@@ -311,6 +314,8 @@ class ClusterRows:
         """Give shards to a home, in a journal of its own database (`Journal.take`)."""
         taken = []
         for shard, epoch in shards.items():
+            if (type_id, shard) in self.left:
+                continue
             row = self.shards.get((type_name, shard))
             if row is None or row.epoch < epoch or (row.epoch == epoch and row.home in (home, None)):
                 self.shards[type_name, shard] = ShardRow(type_name, shard, epoch, home, "home")

@@ -140,7 +140,8 @@ class JournalWrites:
             self._refile(type_name, type_id, numbers, changed)
         taken = cluster.take(type_name, type_id, shards, home)
         used = type_id in self._server.messages.types
-        return Taken(frozenset(taken), uses_messages=used)
+        left = {each: cluster.left[type_id, each] for each in shards if (type_id, each) in cluster.left}
+        return Taken(frozenset(taken), used, left)
 
     def _refile(self, type_name: str, type_id: int, numbers: Numbering, changed: Collection[ShardId]) -> None:
         """Fence the shards whose group has changed, and give their rows the present shards."""

@@ -272,8 +272,8 @@ class PostgresJournal:
             "type": type_name, "type_id": type_id, "home": home, "number": numbers.shards,
             "wanted": numbers.wanted, "done": numbers.done, "revision": numbers.revision, "shards": ordered, "epochs": [shards[each] for each in ordered],
         }  # fmt: skip
-        taken, uses_messages = (await self._rows("take", wanted))[0]
-        return Taken(frozenset(taken), uses_messages)
+        taken, uses_messages, left, journals = (await self._rows("take", wanted))[0]
+        return Taken(frozenset(taken), uses_messages, dict(zip(left, journals, strict=True)))
 
     async def append(
         self, rows: Sequence[EventRow], changes: MessageChanges | None = None, *, on: int = 0

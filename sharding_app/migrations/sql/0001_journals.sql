@@ -65,11 +65,13 @@ END
 $refile$;
 
 -- Give shards to a home. An append under way holds the row of its shard, and is waited for. A later epoch stays, and so do
--- numbers of a later revision: what comes late changes nothing.
+-- numbers of a later revision: what comes late changes nothing. Nor is a shard given that has moved to another journal, as
+-- its row here says: its rows here are a copy that was left behind. The cluster's own database names this journal again only
+-- if it has lost that with a failover.
 CREATE FUNCTION @schema@.sharding_take_v1(
     of_type integer, type_name text, number integer, wanted integer, resized integer, revision bigint,
     shards integer[], epochs bigint[], my_home text
-) RETURNS TABLE (taken integer[], used boolean) LANGUAGE plpgsql AS $take$
+) RETURNS TABLE (taken integer[], used boolean, left_behind integer[], moved_to text[]) LANGUAGE plpgsql AS $take$
 #variable_conflict use_column
 DECLARE
     t record;
@@ -86,7 +88,7 @@ BEGIN
         RAISE EXCEPTION 'sharding: this journal has another type of the number % or of the name %', of_type, type_name;
     END IF;
     IF t.shards_revision > revision THEN
-        RETURN QUERY SELECT '{}'::integer[], t.uses_messages;
+        RETURN QUERY SELECT '{}'::integer[], t.uses_messages, '{}'::integer[], '{}'::text[];
         RETURN;
     ELSIF t.shards_revision < revision THEN
         PERFORM @schema@.sharding_refile_v1(of_type, number, wanted, resized, revision);
@@ -99,11 +101,18 @@ BEGIN
             JOIN @schema@.sharding_type y ON y.id = of_type
             ORDER BY place.shard
             ON CONFLICT (type_id, shard) DO UPDATE SET
-                epoch = EXCLUDED.epoch, home = EXCLUDED.home, step = 'home', updated_at = clock_timestamp()
-                WHERE s.epoch < EXCLUDED.epoch
-                    OR (s.epoch = EXCLUDED.epoch AND COALESCE(s.home, EXCLUDED.home) = EXCLUDED.home)
+                epoch = EXCLUDED.epoch, home = EXCLUDED.home, step = 'home', followed = EXCLUDED.followed,
+                updated_at = clock_timestamp()
+                WHERE s.journal = '' AND (s.epoch < EXCLUDED.epoch
+                    OR (s.epoch = EXCLUDED.epoch AND COALESCE(s.home, EXCLUDED.home) = EXCLUDED.home))
             RETURNING s.shard
+        ), elsewhere AS (
+            SELECT array_agg(s.shard ORDER BY s.shard) AS shards, array_agg(s.journal ORDER BY s.shard) AS journals
+            FROM @schema@.sharding_shard s
+            WHERE s.type_id = of_type AND s.shard = ANY (shards) AND s.journal <> ''
         )
-        SELECT ARRAY(SELECT shard FROM mine), y.uses_messages FROM @schema@.sharding_type y WHERE y.id = of_type;
+        SELECT ARRAY(SELECT shard FROM mine), y.uses_messages, COALESCE(e.shards, '{}'), COALESCE(e.journals, '{}')
+            FROM @schema@.sharding_type y, elsewhere e
+            WHERE y.id = of_type;
 END
 $take$;

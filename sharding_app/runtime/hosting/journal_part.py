@@ -66,6 +66,8 @@ class JournalPart:
         "By the names of their types."
         self.trouble = "" if not name else "it has not answered yet"
         "Why nothing of this journal is used now; empty: it is used."
+        self._left: dict[tuple[str, ShardId], Epoch] = {}
+        "Shards that have left it, and the epochs at which that was last said."
 
     async def take(
         self,
@@ -85,8 +87,21 @@ class JournalPart:
         if self.trouble:
             raise JournalUnavailable(f"the journal {self.name!r} is not used: {self.trouble}")
         taken = await self.journal.take(type_name, type_id, numbers or Numbering(1), shards, me)
+        for shard, journal in taken.left.items():
+            self._say_left(type_name, shard, shards[shard], journal)
         await self.secured.next()
         return taken.shards, taken.uses_messages
+
+    def _say_left(self, type_name: str, shard: ShardId, epoch: Epoch, journal: str) -> None:
+        if self._left.get((type_name, shard), 0) >= epoch:
+            return
+        self._left[type_name, shard] = epoch
+        logger.error(
+            "shard %s/%d is not started: the database of DATABASE says that it lies in the journal %r, but that journal "
+            "says that it has moved to %r. DATABASE may have lost the move with a failover: see manage.py "
+            "sharding_doctor", type_name, shard, self.name, journal,
+            extra={"action": "shard_left", "journal": self.name},
+        )  # fmt: skip
 
 
 class JournalWatch:

@@ -207,6 +207,15 @@ def test_a_take_beside_the_beginning_is_followed(journals: Journals, known: bool
     assert journals.value("SELECT array_agg(followed) FROM sharding_shard") == [True, True]
 
 
+def test_a_shard_that_was_copied_here_is_followed_from_its_take_on(journals: Journals) -> None:
+    """While it was copied, its row said that it is not."""
+    journals.take()
+    journals.value("SELECT sharding_follow_v1(ARRAY[%s], true)", journals.type_id)
+    journals.value("UPDATE sharding_shard SET followed = false WHERE shard = 1")
+    journals.take()
+    assert journals.value("SELECT array_agg(followed) FROM sharding_shard") == [True, True]
+
+
 def test_a_beginning_beside_a_take_waits_for_it(journals: Journals) -> None:
     """The shard's row is there, and no other session sees it yet."""
     take = "SELECT sharding_take_v1(%s, 'projected.Account', 2, 0, 0, 0, %s::integer[], %s::bigint[], 'n')"

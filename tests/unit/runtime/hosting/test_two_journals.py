@@ -78,6 +78,27 @@ async def test_a_home_takes_its_shards_before_it_reads_them(cluster: TwoJournals
         await frozen.append([late])
 
 
+async def test_a_copy_that_a_shard_has_left_behind_is_not_used(
+    cluster: TwoJournals, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The database of `DATABASE` has lost the move: calls wait, and the node says why."""
+    await pay_all()
+    left, other = THERE[:2]
+    type_id = cluster.server.cluster.type_ids["journals.Purse"]
+    cluster.second.cluster.left[type_id, shard_of(left, SHARDS)] = "third"
+    await cluster.add_node("late")
+    for name in ("node1", "node2"):
+        await cluster.stop_node(name)
+    assert await Purse.ref(other).pay(1) == 2
+    waiting = asyncio.ensure_future(Purse.ref(left).pay(1))
+    with caplog.at_level("ERROR", "sharding.journal"):
+        await until(lambda: "lies in the journal 'second'" in caplog.text)
+    assert "has moved to 'third'" in caplog.text
+    assert not waiting.done()
+    del cluster.second.cluster.left[type_id, shard_of(left, SHARDS)]
+    assert await waiting == 2
+
+
 async def test_a_journal_that_is_down_stops_its_own_shards_only(cluster: TwoJournals) -> None:
     await pay_all()
     cluster.second.stop()
