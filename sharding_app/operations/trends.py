@@ -1,7 +1,9 @@
-"""The nodes' figures over time, for all viewers in this process: asked for while a page shows them.
+"""The nodes' figures over time, or those of one type of entities, for all viewers in this process:
+asked for while a page shows them.
 
-Contract: an answer is shared until it is half a period old, or `MAX_AGE_SECONDS`. A node that does
-not answer is left out, and named. May be called from any thread but the portal's own.
+Contract: an answer is shared until it is half a period old, or `MAX_AGE_SECONDS`. The last
+`KEPT_ANSWERS` are kept. A node that does not answer is left out, and named. May be called from any
+thread but the portal's own.
 
 Nodes take their samples at moments of their own, by clocks of their own. Here they are put into the
 slots of one grid, so that they can be added up. The newest slot is one that all nodes have passed.
@@ -19,10 +21,11 @@ from sharding_app.errors import ShardingError
 from sharding_app.operations.cache import ANSWER_SECONDS, JOIN_SECONDS, ask_cluster
 from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.messages import NodeTrend
-from sharding_app.protocol.trend import FIGURES, KEPT, LEVELS, PEAKS, QUANTILES
+from sharding_app.protocol.trend import FIGURES, KEPT, LEVELS, PEAKS, QUANTILES, TYPE_FIGURES
 from sharding_app.runtime.node.process import Process
 
 MAX_AGE_SECONDS = 30.0
+KEPT_ANSWERS = 16
 LONGEST_SECONDS = 1e9
 """A node that says it has run for longer is not believed."""
 WORST = frozenset((*QUANTILES, "loop_lag_seconds"))
@@ -112,7 +115,11 @@ def on_grid(
 
 
 def put_together(
-    answers: Mapping[Incarnation, NodeTrend], asked: Sequence[Incarnation], period: int, now: datetime
+    answers: Mapping[Incarnation, NodeTrend],
+    asked: Sequence[Incarnation],
+    period: int,
+    now: datetime,
+    figures: Sequence[str] = FIGURES,
 ) -> ClusterTrend:
     """Put the nodes' answers on one grid. A figure that a node does not know is unknown."""
     seconds = now.timestamp()
@@ -126,7 +133,7 @@ def put_together(
                 name: on_grid(times, answer.figures[name], period, first, largest=name in LARGEST)
                 if name in answer.figures
                 else (None,) * KEPT
-                for name in FIGURES
+                for name in figures
             },
         )
     return ClusterTrend(period=period, first=first, nodes=nodes, silent=frozenset(asked) - nodes.keys())
@@ -137,36 +144,46 @@ class TrendCollector:
 
     def __init__(
         self,
-        ask: Callable[[list[Incarnation], int], Mapping[Incarnation, NodeTrend]] | None = None,
+        ask: Callable[[list[Incarnation], int, str], Mapping[Incarnation, NodeTrend]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ask = ask or _ask
         self._clock = clock
         self._lock = threading.Lock()
-        self._kept: dict[int, tuple[float, list[Incarnation], ClusterTrend]] = {}
+        self._kept: dict[tuple[int, str], tuple[float, list[Incarnation], ClusterTrend]] = {}
+        "By the period and the type, that of the latest question last."
 
-    def trend(self, nodes: list[Incarnation], period: int, now: datetime) -> ClusterTrend:
-        """Return the figures of these nodes. `now`: the time of the database."""
+    def trend(
+        self, nodes: list[Incarnation], period: int, now: datetime, type_name: str = ""
+    ) -> ClusterTrend:
+        """Return the figures of these nodes, or those of one type there. `now`: the time of the
+        database.
+        """
         with self._lock:
-            asked_at, asked, trend = self._kept.get(period, (float("-inf"), [], None))
+            key = period, type_name
+            asked_at, asked, trend = self._kept.get(key, (float("-inf"), [], None))
             age = self._clock() - asked_at
             if trend is None or asked != nodes or age >= min(period / 2, MAX_AGE_SECONDS):
-                trend = self._take(nodes, period, now)
-                self._kept[period] = self._clock(), list(nodes), trend
+                trend = self._take(nodes, period, now, type_name)
+                self._kept.pop(key, None)
+                self._kept[key] = self._clock(), list(nodes), trend
+                if len(self._kept) > KEPT_ANSWERS:
+                    del self._kept[next(iter(self._kept))]
             return trend
 
-    def _take(self, nodes: list[Incarnation], period: int, now: datetime) -> ClusterTrend:
+    def _take(self, nodes: list[Incarnation], period: int, now: datetime, type_name: str) -> ClusterTrend:
+        figures = TYPE_FIGURES if type_name else FIGURES
         try:
-            answers = self._ask(nodes, period) if nodes else {}
+            answers = self._ask(nodes, period, type_name) if nodes else {}
         except ShardingError as error:
-            empty = put_together({}, nodes, period, now)
+            empty = put_together({}, nodes, period, now, figures)
             return ClusterTrend(period=period, first=empty.first, silent=empty.silent, trouble=str(error))
-        return put_together(answers, nodes, period, now)
+        return put_together(answers, nodes, period, now, figures)
 
 
-def _ask(nodes: list[Incarnation], period: int) -> Mapping[Incarnation, NodeTrend]:
+def _ask(nodes: list[Incarnation], period: int, type_name: str) -> Mapping[Incarnation, NodeTrend]:
     async def question(process: Process) -> Mapping[Incarnation, NodeTrend]:
-        return await process.queries.trends(nodes, period, ANSWER_SECONDS)
+        return await process.queries.trends(nodes, period, ANSWER_SECONDS, type_name)
 
     return ask_cluster(question, JOIN_SECONDS, ANSWER_SECONDS)
 

@@ -548,6 +548,8 @@ class GetNodeTrend(Message, tag=40):
     request: int
     period: int
     "Seconds: one of `protocol.trend.SPANS`."
+    type: str = ""
+    "The figures of this type alone; empty: of the node."
 
 
 MAX_SAMPLES = 1000
@@ -556,7 +558,7 @@ Samples = Annotated[list[Finite | None], msgspec.Meta(max_length=MAX_SAMPLES)]
 
 
 class NodeTrend(Message, tag=41):
-    """Answer to GetNodeTrend. A node that keeps no samples of that period sends none."""
+    """Answer to GetNodeTrend. A node that keeps no samples of that period, or type, sends none."""
 
     request: int
     period: int
@@ -568,6 +570,9 @@ class NodeTrend(Message, tag=41):
     "The end of each sample, by that clock."
     figures: dict[str, Samples]
     "By the names of `protocol.trend`: one value for each sample."
+    type: str = ""
+    """As it was asked for. A node of a release that keeps none of types does not repeat it, and has
+    sent its own figures."""
 
     def __post_init__(self) -> None:
         """Refuse lists of different lengths, at decoding too."""

@@ -7,6 +7,7 @@ from django.utils.translation import gettext as _
 
 from sharding_app.dashboard.entity import entity_context
 from sharding_app.dashboard.members import members_of
+from sharding_app.dashboard.pages.charts import type_context
 from sharding_app.dashboard.pages.decisions import about_shard
 from sharding_app.dashboard.pages.messages import of_entity
 from sharding_app.dashboard.pages.page import Asked, Page, Trail, page
@@ -36,7 +37,9 @@ def type_page(look: Look, asked: Asked, number: str) -> Page:
         "type": types.one(look, row),
         "settings": types.settings(row),
         "cells": cells,
-        "drawing": shard_map.drawing(cells),
+        "map": shard_map.drawing(cells),
+        "first": first,
+        **type_context(look, asked, row.config.name),
         "summary": shard_map.states(cells),
         "balance": shard_map.balance(cells, homes(look).values()),
         "windows": shard_map.windows(every, first, MAX_CELLS),
@@ -44,7 +47,7 @@ def type_page(look: Look, asked: Asked, number: str) -> Page:
         "troubles": trouble.troubles(look, row.config.name),
         "message_counts": next((each for each in counts(look) if each["name"] == row.config.name), None),
     }
-    parts = "type_detail", "map_legend", "hottest", "troubles"
+    parts = "type_detail", "map_legend", "type_charts", "hottest", "troubles"
     return page(
         look, asked, "type", row.config.name, parts, context,
         section="types", trail=_above_a_type(), cells=[shard_map.short(cell) for cell in cells],

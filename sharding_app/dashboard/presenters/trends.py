@@ -56,6 +56,17 @@ TITLES: Mapping[str, Figure] = {
 }
 """In the order of the page."""
 
+TYPE_TITLES: Mapping[str, Figure] = {
+    "commands": TITLES["commands"],
+    "command_p99": TITLES["command_p99"],
+    "failures": TITLES["failures"],
+    "events": Figure(gettext_lazy("Events / s"), words.rate, 1),
+    "recoveries": TITLES["recoveries"],
+    "entities": TITLES["entities"],
+    "shards": TITLES["shards"],
+}
+"""Those of one type of entities, in the order of its page."""
+
 MARKED = {
     "node_dead": "bad",
     "hand_off_late": "bad",
@@ -73,24 +84,43 @@ def charts(trend: ClusterTrend, shown: Mapping[Incarnation, View], node: str = "
 
     They are drawn once for each answer, language and time zone.
     """
-    drawn = tuple((each, shown[each]["letter"], shown[each]["colour"], shown[each]["name"]) for each in shown)
-    return _charts(trend, drawn, node, str(_("Cluster")), str(timezone.get_current_timezone()))
+    return _charts(trend, _drawn(shown), node, str(_("Cluster")), str(timezone.get_current_timezone()))
+
+
+def type_charts(trend: ClusterTrend, shown: Mapping[Incarnation, View]) -> list[View]:
+    """Return the charts of a type of entities, with lines of the nodes that have figures of it.
+
+    They are drawn as often as those of the cluster.
+    """
+    known = {each: shown[each] for each in shown if each in trend.nodes and trend.knows(each)}
+    zone = str(timezone.get_current_timezone())
+    return _charts(trend, _drawn(known), "", str(_("Cluster")), zone, of_type=True)
+
+
+def _drawn(shown: Mapping[Incarnation, View]) -> tuple[tuple[str, str, int, str], ...]:
+    return tuple((each, shown[each]["letter"], shown[each]["colour"], shown[each]["name"]) for each in shown)
 
 
 @lru_cache(maxsize=16)
 def _charts(
-    trend: ClusterTrend, shown: tuple[tuple[str, str, int, str], ...], node: str, cluster: str, _zone: str
+    trend: ClusterTrend,
+    shown: tuple[tuple[str, str, int, str], ...],
+    node: str,
+    cluster: str,
+    _zone: str,
+    *,
+    of_type: bool = False,
 ) -> list[View]:
-    lines: list[tuple[str, str, int, str]] = []
-    if not node and 1 < len(trend.nodes) <= MOST_LINES:
-        lines = [each for each in shown if each[0] in trend.nodes]
+    lines = [each for each in shown if each[0] in trend.nodes]
+    if node or not 1 < len(lines) <= MOST_LINES:
+        lines = []
     moments = _moments(trend)
     return [
         _chart(
             trend, name, figure, node, lines, moments,
             cluster=cluster if not node else next((each[3] for each in shown if each[0] == node), node),
         )
-        for name, figure in TITLES.items()
+        for name, figure in (TYPE_TITLES if of_type else TITLES).items()
     ]  # fmt: skip
 
 

@@ -62,15 +62,17 @@ class Queries:
         return found
 
     async def trends(
-        self, nodes: Iterable[Incarnation], period: int, timeout: float = ANSWER_SECONDS
+        self, nodes: Iterable[Incarnation], period: int, timeout: float = ANSWER_SECONDS, type_name: str = ""
     ) -> Mapping[Incarnation, NodeTrend]:
-        """Return the nodes' figures over time. A node that is missing did not answer in time."""
+        """Return the nodes' figures over time, or those of one type. A node that is missing did not
+        answer in time, or keeps none of types.
+        """
 
         def numbered(request: int) -> GetNodeTrend:
-            return GetNodeTrend(request, period)
+            return GetNodeTrend(request, period, type_name)
 
         found: Mapping[Incarnation, NodeTrend] = await self._ask(dict.fromkeys(nodes, numbered), timeout)
-        return found
+        return {node: answer for node, answer in found.items() if answer.type == type_name}
 
     async def region_states(
         self, nodes: Iterable[Incarnation], types: Iterable[str] = (), timeout: float = ANSWER_SECONDS

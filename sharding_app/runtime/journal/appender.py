@@ -16,6 +16,7 @@ gap. A commit whose message is gone, or is not due, fails alone (`NotCommitted.T
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -64,6 +65,8 @@ class Figures:
         self.commits = 0
         self.appends = 0
         self.rows = 0
+        self.rows_of_types: Counter[int] = Counter()
+        "By the numbers of the types."
         self.failures = 0
         self.batch_rows = Histogram(ROWS)
         self.append_seconds = Histogram()
@@ -184,6 +187,8 @@ class Appender:
     def _commit(self, batch: list[Commit], rows: list[EventRow], at: datetime | None) -> None:
         self._figures.commits += len(batch)
         self._figures.rows += len(rows)
+        for each in batch:
+            self._figures.rows_of_types[each.rows[0].type_id] += len(each.rows)
         sample = rows[len(rows) >> 1]
         self._figures.writers.add((sample.entity, sample.type_id, sample.shard), len(rows))
         if self._on_commit:

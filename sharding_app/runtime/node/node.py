@@ -55,7 +55,7 @@ from sharding_app.runtime.node.membership import NodeMembership
 from sharding_app.runtime.node.operator import answer_operator
 from sharding_app.runtime.node.process import Process
 from sharding_app.runtime.node.reach import Reaching
-from sharding_app.runtime.node.stats import answer_trend, read_entities, read_figures, read_stats
+from sharding_app.runtime.node.stats import answer_trend, read_entities, read_figures, read_stats, read_types
 
 logger = logging.getLogger("sharding.node")
 
@@ -388,7 +388,7 @@ class Node(Process):
             await asyncio.sleep(TEND_SECONDS)
             await self.node_ports.threads.tend()
             if self.trends.is_due(self.ports.clock.now()):
-                self.trends.add(read_figures(self))
+                self.trends.add(read_figures(self), read_types(self))
 
     # -- Time --------------------------------------------------------------------------------------
 

@@ -288,6 +288,31 @@ def read_figures(node: NodeParts) -> Reading:
     )
 
 
+def read_types(node: NodeParts) -> dict[str, Reading]:
+    """Return the figures of each type that the charts of its page show over time."""
+    now = node.ports.clock.now()
+    return {name: _read_type(node, node.hosting.hosts_of(name), now) for name in node.hosts}
+
+
+def _read_type(node: NodeParts, hosts: Sequence[TypeHost], now: float) -> Reading:
+    number = hosts[0].type_id
+    return Reading(
+        now,
+        counts=(
+            sum(host.meter.commands for host in hosts),
+            sum(part.writer.figures.rows_of_types[number] for part in node.hosting.parts),
+            sum(count for host in hosts for count in _failures(host)),
+            sum(host.loader.entities for host in hosts),
+        ),
+        histograms=(added([host.meter.latency.counts for host in hosts]) or Histogram().counts,),
+        levels=(
+            sum(host.entities for host in hosts),
+            sum(len(host.shards) for host in hosts),
+        ),
+        peaks=(),
+    )
+
+
 def _failures(host: TypeHost) -> Iterator[int]:
     for counters in (host.counters, host.execution.counters):
         yield from (counters[name] for name in FAILURES if name in counters)
@@ -295,10 +320,19 @@ def _failures(host: TypeHost) -> Iterator[int]:
 
 def answer_trend(trends: Trends, asked: GetNodeTrend, now: float) -> NodeTrend:
     """Return a node's samples of the period that was asked for."""
-    trend = trends.spans.get(asked.period)
+    spans = trends.of_types.get(asked.type, {}) if asked.type else trends.spans
+    trend = spans.get(asked.period)
     if trend is None or trend.began is None:
-        return NodeTrend(asked.request, asked.period, now, now, [], {})
-    return NodeTrend(asked.request, asked.period, now, trend.began, trend.at.tolist(), dict(trend.figures()))
+        return NodeTrend(asked.request, asked.period, now, now, [], {}, asked.type)
+    return NodeTrend(
+        asked.request,
+        asked.period,
+        now,
+        trend.began,
+        trend.at.tolist(),
+        dict(trend.figures()),
+        asked.type,
+    )
 
 
 def memory_bytes() -> int:

@@ -11,14 +11,15 @@ from django.test import Client
 
 from sharding_app.admin import views
 from sharding_app.dashboard.pages import charts
-from sharding_app.dashboard.presenters.trends import TITLES
+from sharding_app.dashboard.presenters.trends import TITLES, TYPE_TITLES
 from sharding_app.operations.trends import TrendCollector
 from tests.support.answering_nodes import FakeNodes, HandClock, collector
-from tests.support.cluster_rows import Person
+from tests.support.cluster_rows import CART, Person
 from tests.support.trends import FakeTrends
 
 PAGE = "/admin/sharding/cluster/charts/"
 LIVE = "/admin/sharding/cluster/live/"
+TYPE = f"/admin/sharding/cluster/types/{CART}/"
 
 
 @pytest.fixture
@@ -133,3 +134,48 @@ def test_the_live_part_is_that_of_the_page(root: Client, ask: FakeTrends) -> Non
 def test_the_pages_of_nodes_lead_there(root: Client) -> None:
     page = root.get("/admin/sharding/cluster/nodes/n-a/").content.decode()
     assert '/admin/sharding/cluster/charts/?node=n-a"' in page
+
+
+def test_the_page_of_a_type_has_its_own(root: Client, ask: FakeTrends) -> None:
+    page = root.get(TYPE).content.decode()
+    assert (ask.types, ask.asked) == (["shop.Cart"], [10])
+    assert page.count('class="sh-chart-line sh-chart-main"') == len(TYPE_TITLES)
+    words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
+    assert "Events / s 30 30 to 30" in words, "three nodes with ten each"
+    assert "Time of an append" not in words
+    assert len(re.findall(r'class="sh-chart-line c\d+"', page)) == 3 * len(TYPE_TITLES)
+
+
+def test_a_node_that_does_not_host_the_type_has_no_line(root: Client, ask: FakeTrends) -> None:
+    ask.elsewhere = {"n-c"}
+    page = root.get(TYPE).content.decode()
+    assert len(re.findall(r'class="sh-chart-line c\d+"', page)) == 2 * len(TYPE_TITLES)
+    assert "Events / s 20 20 to 20" in text(root.get(TYPE))
+
+
+def test_a_day_of_a_type_keeps_the_part_of_its_map(root: Client, ask: FakeTrends) -> None:
+    page = root.get(f"{TYPE}?range=24h")
+    assert ask.asked == [240]
+    assert 'href="?range=1h"' in page.content.decode()
+    assert root.get(f"{TYPE}?range=7d").status_code == 404
+
+
+def test_the_charts_of_a_type_are_live(root: Client, ask: FakeTrends) -> None:
+    root.get(f"{TYPE}?range=24h")
+    parts = root.get(LIVE, {"page": f"types/{CART}/?range=24h"}).json()["parts"]
+    assert "sh-chart-main" in parts["type_charts"]
+    assert ask.asked == [240], "viewers share an answer"
+
+
+def test_a_type_without_figures_says_why(root: Client, ask: FakeTrends) -> None:
+    ask.samples = 0
+    assert "The first ones come 10 s after" in text(root.get(TYPE))
+    ask.samples, ask.silent = 5, {"n-a"}
+    assert "Without the figures of node-a" in text(root.get(f"{TYPE}?range=24h"))
+
+
+def test_nodes_that_cannot_be_asked_leave_the_rest_of_a_types_page(root: Client, ask: FakeTrends) -> None:
+    ask.trouble = "the layer is <away>"
+    page = root.get(TYPE)
+    assert b"the layer is &lt;away&gt;" in page.content
+    assert "Shard map" in text(page)

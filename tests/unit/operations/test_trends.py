@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharding_app.operations.trends import (
+    KEPT_ANSWERS,
     MAX_AGE_SECONDS,
     TrendCollector,
     grouped,
@@ -16,7 +17,7 @@ from sharding_app.operations.trends import (
     put_together,
 )
 from sharding_app.protocol.messages import NodeTrend
-from sharding_app.protocol.trend import KEPT
+from sharding_app.protocol.trend import KEPT, TYPE_FIGURES
 from tests.support.answering_nodes import HandClock
 from tests.support.trends import FakeTrends, trend_of
 
@@ -112,6 +113,20 @@ def test_an_answer_is_shared_until_it_is_old_or_other_nodes_are_there() -> None:
     clock.time += MAX_AGE_SECONDS
     collector.trend(["n-a"], 240, NOW)
     assert ask.asked == [10, 240, 10, 10, 240]
+
+
+def test_types_have_answers_of_their_own_and_the_latest_are_kept() -> None:
+    ask, clock = FakeTrends(), HandClock()
+    collector = TrendCollector(ask, clock)
+    first = collector.trend(["n-a"], 10, NOW, "t0")
+    assert set(first.nodes["n-a"].figures) == set(TYPE_FIGURES)
+    assert collector.trend(["n-a"], 10, NOW, "t0") is first
+    for number in range(KEPT_ANSWERS):
+        collector.trend(["n-a"], 10, NOW, f"t{number}")
+    assert collector.trend(["n-a"], 10, NOW, "t0") is first
+    collector.trend(["n-a"], 10, NOW, "one more")
+    assert collector.trend(["n-a"], 10, NOW, "t0") is not first
+    assert ask.types == [*(f"t{number}" for number in range(KEPT_ANSWERS)), "one more", "t0"]
 
 
 def test_without_nodes_none_is_asked() -> None:

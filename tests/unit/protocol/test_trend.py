@@ -9,7 +9,17 @@ import sys
 import pytest
 
 from sharding_app.protocol.histogram import SECONDS
-from sharding_app.protocol.trend import FIGURES, KEPT, SPANS, STEP_SECONDS, Reading, Trend, Trends
+from sharding_app.protocol.trend import (
+    FIGURES,
+    KEPT,
+    MOST_TYPES,
+    SPANS,
+    STEP_SECONDS,
+    TYPE_FIGURES,
+    Reading,
+    Trend,
+    Trends,
+)
 
 BOUNDS = len(SECONDS) + 1
 
@@ -93,6 +103,40 @@ def test_memory_is_bounded() -> None:
         size += sys.getsizeof(trend.at) + sum(map(sys.getsizeof, trend._values.values()))
     assert size < 50_000
     assert trends.spans[SPANS[0]].at[-1] == (3 * KEPT * 24 - 1) * 10.0, "the oldest ones go"
+
+
+def of_type(at: float, *, events: float = 0, entities: float = 0) -> Reading:
+    return Reading(at, (0, events, 0, 0), (histogram(),), (entities, 0), ())
+
+
+def test_a_type_has_its_own_figures_from_its_first_reading_on() -> None:
+    trends = Trends()
+    trends.add(reading(0.0))
+    trends.add(reading(10.0), {"shop.Cart": of_type(10.0, events=5)})
+    trends.add(reading(20.0), {"shop.Cart": of_type(20.0, events=45, entities=3)})
+    found = trends.of_types["shop.Cart"][SPANS[0]]
+    assert list(found.at) == [20.0]
+    assert set(found.figures()) == set(TYPE_FIGURES)
+    assert (found.figures()["events"], found.figures()["entities"]) == ([4.0], [3.0])
+    assert list(trends.spans[SPANS[0]].at) == [10.0, 20.0]
+
+
+def test_the_number_of_types_with_figures_is_bounded() -> None:
+    trends = Trends()
+    for second in (0.0, 10.0):
+        trends.add(reading(second), {f"t{number}": of_type(second) for number in range(MOST_TYPES + 5)})
+    assert list(trends.of_types) == [f"t{number}" for number in range(MOST_TYPES)]
+
+
+def test_a_type_takes_the_memory_that_is_said() -> None:
+    trends = Trends()
+    for number in range(KEPT * 24 + 1):
+        trends.add(reading(number * 10.0), {"t": of_type(number * 10.0)})
+    size = 0
+    for trend in trends.of_types["t"].values():
+        assert len(trend.at) == KEPT
+        size += sys.getsizeof(trend.at) + sum(map(sys.getsizeof, trend._values.values()))
+    assert size < 35_000
 
 
 def test_a_reading_is_due_once_for_each_step_and_does_not_drift() -> None:
