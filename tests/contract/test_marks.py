@@ -9,6 +9,7 @@ import pytest
 from sharding_app.ports.deliveries import MessageChanges, MessagesGone, Taking
 from sharding_app.ports.journal import Erasure, Journal, RowRefused, ShardsFenced
 from sharding_app.protocol.delivery.foreign import Standing
+from sharding_app.protocol.delivery.outcome import AWAY_SECONDS
 from sharding_app.protocol.records import HomeChange
 from tests.contract.factories import World
 from tests.support.given import CART, event_row, homed, message
@@ -61,19 +62,54 @@ async def test_an_append_that_is_refused_marks_nothing(world: World) -> None:
     assert await marks(journal, type_id) == ["m"]
 
 
-async def test_a_row_that_lies_here_is_not_taken_by_a_mark(world: World) -> None:
-    """An append may take rows of here and of elsewhere, and stores messages beside them."""
+async def waiting(journal: Journal, type_id: int) -> list[str]:
+    found = await journal.due([(type_id, 0), (type_id, 1)], 60.0, 100)
+    return sorted(each.id for each in found.messages)
+
+
+async def test_an_append_takes_rows_of_here_and_of_elsewhere(world: World) -> None:
+    """It stores messages beside them."""
     type_id = await homed(world, {0: 1})
     journal = world.journal()
-    await journal.stage([message(type_id, "here"), message(type_id, "there")])
+    await journal.stage([message(type_id, "here"), message(type_id, "kept")])
     changes = MessageChanges([message(type_id, "reply")], takes=[foreign("there", type_id), Taking("here")])
     assert await journal.append([event_row(type_id, "a", 1)], changes) is not None
-    found = await journal.due([(type_id, 0)], 60.0, 100)
-    assert sorted(each.id for each in found.messages) == ["reply", "there"]
+    assert await waiting(journal, type_id) == ["kept", "reply"]
     assert await marks(journal, type_id) == ["there"]
     gone = await refused(journal, type_id, 2, Taking("here"), foreign("new", type_id))
     assert gone.gone == {"here"}
     assert await marks(journal, type_id) == ["there"]
+
+
+async def test_a_row_that_has_come_with_its_shard_goes_with_the_mark(world: World) -> None:
+    """The delivery began while the row lay in another journal: here it would take effect again."""
+    type_id = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.stage([message(type_id, each) for each in "mno"])
+    await take(journal, type_id, 1, foreign("m", type_id), foreign("n", type_id, park=True))
+    assert await waiting(journal, type_id) == ["n", "o"], "the handler of one has not ended"
+    await take(journal, type_id, 2, foreign("n", type_id, resumed=True))
+    assert await waiting(journal, type_id) == ["o"]
+    assert (await refused(journal, type_id, 3, Taking("m"))).gone == {"m"}
+    assert await marks(journal, type_id) == ["m", "n"]
+
+
+async def test_a_row_whose_shard_has_no_home_is_not_taken(world: World) -> None:
+    """It may be on its way to another journal: its shard's next home delivers it."""
+    type_id = await homed(world, {0: 1, 1: 1})
+    store, journal = world.store(), world.journal()
+    await journal.stage([message(type_id, "m", shard=1), message(type_id, "n")])
+    await store.decide(1, [HomeChange(CART.name, 1, 1, 2, None, "stopped")])
+    assert {each: found.is_away for each, found in (await journal.standing(["m", "n"])).items()} == {
+        "m": True,
+        "n": False,
+    }
+    for taking in (Taking("m"), Taking("m", park=True)):
+        assert (await refused(journal, type_id, 1, taking, Taking("n"))).early == {"m": AWAY_SECONDS}
+    assert await waiting(journal, type_id) == ["m", "n"]
+    await store.decide(1, [HomeChange(CART.name, 1, 2, 3, "n2", "home")])
+    await take(journal, type_id, 1, Taking("m"))
+    assert await waiting(journal, type_id) == ["n"]
 
 
 async def test_a_commit_in_the_middle_leaves_a_partial_mark_for_its_own_handler(world: World) -> None:

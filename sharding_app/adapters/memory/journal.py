@@ -310,7 +310,10 @@ class MemoryJournal:
     async def standing(self, messages: Collection[str], *, secured: bool = False) -> dict[str, Standing]:
         asked = list(messages)
         found = await self._read(
-            "standing", lambda: self._server.messages.standing(asked, self._server.date())
+            "standing",
+            lambda: self._server.messages.standing(
+                asked, self._server.date(), self._server.cluster.homeless()
+            ),
         )
         if secured:
             await self.secure()

@@ -24,6 +24,7 @@ from sharding_app.ports.deliveries import (
     TimerKey,
 )
 from sharding_app.ports.journal import RowRefused, ShardsFenced
+from sharding_app.protocol.delivery.outcome import AWAY_SECONDS
 from sharding_app.protocol.ids import Incarnation
 
 if TYPE_CHECKING:
@@ -60,6 +61,10 @@ class MessageWrites:
         if missing:
             gone = frozenset(message for message, left in missing.items() if left is None)
             raise MessagesGone(gone, {each: left for each, left in missing.items() if left is not None})
+        homeless = self._server.cluster.homeless()
+        taken = [self._rows.rows[each.id] for each in changes.takes if each.foreign is None]
+        if away := {each.row.id: AWAY_SECONDS for each in taken if _place(each) in homeless}:
+            raise MessagesGone(frozenset(), away)
         kept = {row.id for row in changes.sends} if repeated else frozenset[str]()
         ended = {self._rows.timers[key] for key in keys if key in self._rows.timers} - kept
         yield from self._hold(ended)
@@ -109,6 +114,7 @@ class MessageWrites:
         if wrong := self._rows.not_marked(foreign.values()):
             gone = frozenset(message for message, partial in wrong.items() if partial is None)
             raise MessagesGone(gone, marked={each: how for each, how in wrong.items() if how is not None})
+        yield from self._hold(message for message, each in foreign.items() if not each.park)
 
     def _is_free(self, key: TimerKey, ended: set[str]) -> bool:
         return self._rows.timers.get(key) is None or self._rows.timers[key] in ended
@@ -124,6 +130,8 @@ class MessageWrites:
             else:
                 mark = rows.marks.get(each.id) or Marked(_taker(each), each.foreign, each.park, now)
                 rows.marks[each.id] = mark._replace(partial=each.park)
+                if not each.park:
+                    rows.pop(each.id)  # it has come here with its shard
         sends = self._new(changes, repeated=repeated)
         renamed = {each.id: each.again[0] for each in changes.takes if each.again is not None}
         for former in ended:

@@ -13,7 +13,7 @@ from sharding_app.protocol.delivery.foreign import (
     before_the_handler,
     spent,
 )
-from sharding_app.protocol.delivery.outcome import GONE, Outcome
+from sharding_app.protocol.delivery.outcome import AWAY_SECONDS, GONE, Outcome
 
 OLD = LEAST_AGE_SECONDS
 WAITS, PARKED = Standing(False, 0.0), Standing(True, 0.0)
@@ -32,6 +32,8 @@ def mark(name: str, *, partial: bool = False, age: float = OLD, journal: str = "
         (PARKED, GONE),
         (Standing(True, 3.0), GONE),
         (Standing(False, 3.0), Outcome("early", 3.0)),
+        (Standing(False, 0.0, is_away=True), Outcome("early", AWAY_SECONDS)),
+        (Standing(True, 0.0, is_away=True), GONE),
     ],
 )
 def test_a_handler_runs_for_a_row_that_waits_alone(found: Standing | None, expected: Outcome | None) -> None:
