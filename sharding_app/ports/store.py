@@ -153,6 +153,10 @@ class ClusterStore(Protocol):
         """Return the further journals that nodes use which are up, without that one."""
         ...
 
+    async def journals_used(self) -> frozenset[str]:
+        """Return the further journals in which shards lie."""
+        ...
+
     async def introduce_workers(self, numbers: Mapping[str, int]) -> None:
         """Say how many workers each of these sets has at first. A set with a number keeps it."""
         ...

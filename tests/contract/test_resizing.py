@@ -248,6 +248,7 @@ async def test_shards_in_different_journals_do_not_become_one(world: World) -> N
     lies = {row.shard: row.journal for row in await store.homes(SIX.name, range(6))}
     assert lies == {shard: journal_of(SIX.name, shard, {"": 1.0, "second": 1.0}) for shard in range(6)}
     assert set(lies.values()) == {"", "second"}
+    assert await store.journals_used() == {"second"}
     assert not await store.resize(SIX.name, 6, 1)
     assert await store.resize(SIX.name, 6, 12)
     found = await store.renumber(term, SIX.name, await numbering(store), 6, 9)

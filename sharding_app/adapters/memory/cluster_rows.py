@@ -129,6 +129,9 @@ class ClusterRows:
         up = [each for each, row in self.members.items() if row.state == "up" and each != but]
         return frozenset(name for each in up for name in self.journals_of.get(each, ()))
 
+    def journals_used(self) -> frozenset[str]:
+        return frozenset(name for name in self.journals.values() if name)
+
     def update_member(
         self,
         incarnation: Incarnation,

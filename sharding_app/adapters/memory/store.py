@@ -138,6 +138,9 @@ class MemoryStore:
     async def journals_in_use(self, *, but: Incarnation) -> frozenset[str]:
         return await self._ask("journals_in_use", lambda: self._rows.journals_in_use(but))
 
+    async def journals_used(self) -> frozenset[str]:
+        return await self._ask("journals_used", self._rows.journals_used)
+
     async def introduce_workers(self, numbers: Mapping[str, int]) -> None:
         await self._write("introduce_workers", lambda: self._writes.introduce_workers(numbers))
 

@@ -229,6 +229,9 @@ class PostgresStore:
     async def journals_in_use(self, *, but: Incarnation) -> frozenset[str]:
         return frozenset(name for (name,) in await self._rows("journals_in_use", {"but": but}))
 
+    async def journals_used(self) -> frozenset[str]:
+        return frozenset(name for (name,) in await self._rows("journals_used", {"types": None}))
+
     async def introduce_workers(self, numbers: Mapping[str, int]) -> None:
         if numbers:
             names = sorted(numbers)

@@ -11,6 +11,10 @@ effect.
 * A mark is removed once its row is gone, and while no delivery of the message is in hand: one that
   is may have asked for the row before that was gone. A partial mark is removed once its row is
   parked too: an operator may let the handler run again.
+* A row moves to another journal with its shard, and is there before it leaves its former one. So it
+  is gone once the journal that the mark names has not had it, and after that no other journal of
+  the cluster. All of these are asked twice: while they are asked in turn, a row may move from one
+  that is asked later to one that was asked before.
 
 A delivery comes in hand before it asks for the row. So it is enough to look for those in hand after
 the journal has said that a row is gone: a later one asks after that.
@@ -65,35 +69,43 @@ def before_the_handler(found: Standing | None) -> Outcome | None:
     return Outcome("early", found.seconds) if found.seconds > 0.0 else None
 
 
-def asked_about(marks: Iterable[TakenMark]) -> dict[str, list[str]]:
-    """Return the messages whose rows are to be looked for, by the journals of the rows."""
-    found: dict[str, list[str]] = {}
-    for each in marks:
-        if each.age >= LEAST_AGE_SECONDS:
-            found.setdefault(each.journal, []).append(each.id)
-    return found
-
-
-def spent(
-    marks: Iterable[TakenMark],
-    standing: Mapping[str, Mapping[str, Standing]],
-    in_hand: Callable[[TakenMark], bool],
-) -> dict[Place, list[str]]:
-    """Return the messages whose marks may be removed, by shard.
-
-    `standing`: the rows that are there, of each journal that has answered. It was asked about all
-    marks of its messages that are old enough. `in_hand` tells the present, which is later.
+class Search:
+    """Looks for the rows of some marks. Ask the journals that they name, and then twice all
+    journals of the cluster, as the rows of its shards name them by then.
     """
-    found: dict[Place, list[str]] = {}
-    for each in marks:
-        rows = standing.get(each.journal)
-        if rows is None or each.age < LEAST_AGE_SECONDS:
-            continue
-        row = rows.get(each.id)
-        is_over = row is None or (each.partial and row.parked)
-        if is_over and not in_hand(each):
-            found.setdefault((each.type_id, each.shard), []).append(each.id)
-    return found
+
+    def __init__(self, marks: Iterable[TakenMark]) -> None:
+        self._left = {each.id: each for each in marks if each.age >= LEAST_AGE_SECONDS}
+        "Marks whose rows were not found so far."
+
+    def named(self) -> dict[str, list[str]]:
+        """Return the messages whose rows are to be looked for, by the journals that marks name."""
+        found: dict[str, list[str]] = {}
+        for each in self._left.values():
+            found.setdefault(each.journal, []).append(each.id)
+        return found
+
+    def left(self) -> list[str]:
+        """Return the messages whose rows are to be looked for in all journals."""
+        return list(self._left)
+
+    def answer(self, asked: Iterable[str], rows: Mapping[str, Standing] | None) -> None:
+        """Take in which of these rows stand in a journal; None: it does not answer."""
+        for message in asked:
+            row = None if rows is None else rows.get(message)
+            stands = row is not None and not (self._left[message].partial and row.parked)
+            if rows is None or stands:
+                del self._left[message]
+
+    def spent(self, in_hand: Callable[[TakenMark], bool]) -> dict[Place, list[str]]:
+        """Return the messages whose marks may be removed, by shard. `in_hand` tells the present,
+        which is later than all answers.
+        """
+        found: dict[Place, list[str]] = {}
+        for each in self._left.values():
+            if not in_hand(each):
+                found.setdefault((each.type_id, each.shard), []).append(each.id)
+        return found
 
 
 class MarkedShards:

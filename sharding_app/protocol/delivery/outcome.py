@@ -13,8 +13,8 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     `taken`: this delivery, or an earlier one, has taken effect, and its row is still there: it lies
     in another journal than the effect. The owner's home deletes it.
     `gone`: the row was taken, cancelled or replaced before: nothing of this delivery is stored.
-    `early`: nothing is stored either, since the row is due only `seconds` from now, or the shard that
-    it belongs to has no home.
+    `early`: nothing is stored either, since the row is due only `seconds` from now, or its shard
+    has no home.
     """
 
     what: Literal["done", "taken", "gone", "early"]

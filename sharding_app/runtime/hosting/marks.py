@@ -1,22 +1,21 @@
 """Marks of messages whose rows lie in other journals are removed once the rows are gone.
 
 Contract: `protocol.delivery.foreign` decides. Only marks of shards that are at home here are
-removed, at the epochs of these homes. A journal that does not answer keeps its marks, and holds up
-no others.
+removed, at the epochs of these homes. While a journal of the cluster does not answer, marks stay:
+the row of a message may have moved there with its shard.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from sharding_app.ports.journal import Journal, JournalUnavailable, ShardsFenced
+from sharding_app.ports.store import StoreUnavailable
 from sharding_app.protocol.delivery.foreign import (
     MarkedShards,
     Place,
-    Standing,
+    Search,
     TakenMark,
-    asked_about,
-    spent,
 )
 from sharding_app.protocol.ids import Epoch, ShardId
 from sharding_app.runtime.execution.execution import Execution
@@ -36,19 +35,23 @@ class MarkingHost(Protocol):
 
 
 class Marks:
-    """Those in one journal: `others` returns another one by its name."""
+    """Those in one journal: `others` returns a journal by its name, `names` those in which shards
+    lie. It raises StoreUnavailable.
+    """
 
     def __init__(
         self,
         journal: Journal,
         hosts: Mapping[str, MarkingHost],
         others: Callable[[str], Journal],
+        names: Callable[[], Awaitable[Collection[str]]],
         may_handle: Callable[[], bool],
     ) -> None:
         self.removed = 0
         self._journal = journal
         self._hosts = hosts
         self._others = others
+        self._names = names
         self._may_handle = may_handle
         self._shards = MarkedShards()
 
@@ -73,7 +76,7 @@ class Marks:
         for first in range(0, len(places), SHARDS_AT_ONCE):
             try:
                 await self._look_at(places[first : first + SHARDS_AT_ONCE], homes)
-            except JournalUnavailable:
+            except (JournalUnavailable, StoreUnavailable):
                 continue  # of these shards
 
     async def _look_at(self, places: Sequence[Place], homes: Mapping[Place, Epoch]) -> None:
@@ -89,20 +92,29 @@ class Marks:
         self._shards.end(places, homes, marked)
 
     async def _remove(self, page: Sequence[TakenMark], homes: Mapping[Place, Epoch]) -> None:
-        standing: dict[str, Mapping[str, Standing]] = {}
-        for journal, messages in asked_about(page).items():
-            try:
-                standing[journal] = await self._others(journal).standing(messages, secured=True)
-            except JournalUnavailable:
-                continue  # its marks stay
+        search = Search(page)
+        for journal, messages in search.named().items():
+            await self._ask(search, journal, messages)
+        for _ in range(2):
+            # By now all that has left the journals above lies in one of these.
+            for journal in sorted(await self._names() if search.left() else ()):
+                await self._ask(search, journal, search.left())
         by_type = {type_id: foreign for type_id, _, foreign in self._marking()}
-        going = spent(page, standing, lambda mark: by_type[mark.type_id].is_in_hand(mark.id))
+        going = search.spent(lambda mark: by_type[mark.type_id].is_in_hand(mark.id))
         for (type_id, shard), messages in going.items():
             try:
                 await self._journal.unmark(messages, (type_id, shard, homes[type_id, shard]))
             except ShardsFenced:
                 continue  # its next home removes them
             self.removed += len(messages)
+
+    async def _ask(self, search: Search, journal: str, messages: list[str]) -> None:
+        if not messages:
+            return
+        try:
+            search.answer(messages, await self._others(journal).standing(messages, secured=True))
+        except JournalUnavailable:
+            search.answer(messages, None)  # their marks stay
 
     def _marking(self) -> list[tuple[int, MarkingHost, ForeignMessages]]:
         return [

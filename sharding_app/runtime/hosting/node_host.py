@@ -145,7 +145,9 @@ class NodeHost:
         if ports.journals:
             for part in self.parts:
                 part.others = self._journal_named
-                part.marks = Marks(part.journal, part.hosts, self._journal_named, node.may_handle)
+                part.marks = Marks(
+                    part.journal, part.hosts, self._journal_named, self._journals_named, node.may_handle
+                )
                 node.run(part.marks.run(), "marks", vital=False)
         self.waits = Waits(
             node.incarnation, self.host_at, self.all_hosts, node.region_client, node.try_send, node.may_handle
@@ -216,6 +218,12 @@ class NodeHost:
         if part.trouble:
             raise JournalUnavailable(part.trouble)
         return part.journal
+
+    async def _journals_named(self) -> set[str]:
+        """Return the names of all journals of the cluster: those of this node, and those in which
+        shards lie. Raises StoreUnavailable.
+        """
+        return {part.name for part in self.parts} | await self._ports.store.journals_used()
 
     def all_hosts(self) -> Iterator[TypeHost]:
         for part in self.parts:

@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 from sharding_app.protocol.delivery.foreign import (
     LEAST_AGE_SECONDS,
     MarkedShards,
+    Search,
     Standing,
     TakenMark,
-    asked_about,
     before_the_handler,
-    spent,
 )
 from sharding_app.protocol.delivery.outcome import AWAY_SECONDS, GONE, Outcome
 
@@ -52,26 +51,58 @@ def test_a_handler_runs_for_a_row_that_waits_alone(found: Standing | None, expec
     ],
 )
 def test_a_mark_goes_with_its_row(found: Standing | None, partial: bool, goes: bool) -> None:
-    standing = {"b": {} if found is None else {"m": found}}
-    assert spent([mark("m", partial=partial)], standing, lambda _: False) == ({A: ["m"]} if goes else {})
+    rows = {} if found is None else {"m": found}
+    assert left_after([mark("m", partial=partial)], b=rows) == (["m"] if goes else [])
+    assert left_after([mark("m", partial=partial)], b={}, c=rows) == (["m"] if goes else [])
+
+
+def left_after(marks: list[TakenMark], **rows: dict[str, Standing]) -> list[str]:
+    """Return what is left of a search in journals that have these rows."""
+    search = Search(marks)
+    for journal, messages in search.named().items():
+        search.answer(messages, rows.get(journal))
+    for _ in range(2):
+        for journal in rows:
+            search.answer(search.left(), rows[journal])
+    return search.left()
 
 
 def test_a_mark_of_a_message_in_hand_stays() -> None:
-    marks = [mark("m"), mark("n")]
-    assert spent(marks, {"b": {}}, lambda each: each.id == "m") == {A: ["n"]}
+    search = Search([mark("m"), mark("n"), mark("o")._replace(shard=1)])
+    assert search.spent(lambda each: each.id == "m") == {A: ["n"], B: ["o"]}
 
 
 def test_marks_of_a_journal_that_has_not_answered_stay() -> None:
     marks = [mark("m"), mark("n", journal="c")]
-    assert asked_about(marks) == {"b": ["m"], "c": ["n"]}
-    assert spent(marks, {"c": {}}, lambda _: False) == {A: ["n"]}
+    assert Search(marks).named() == {"b": ["m"], "c": ["n"]}
+    assert left_after(marks, c={}) == ["n"]
+
+
+def test_while_any_journal_has_not_answered_marks_stay() -> None:
+    """The row may have moved there with its shard."""
+    search = Search([mark("m"), mark("n", journal="c")])
+    search.answer(["m"], {})
+    search.answer(search.left(), None)
+    assert search.left() == []
+    assert search.spent(lambda _: False) == {}
+
+
+def test_a_row_that_moves_while_journals_are_asked_is_found() -> None:
+    """It lies in the journal that is asked last, and moves to the one that was asked first."""
+    search = Search([mark("m")])
+    search.answer(["m"], {})  # b: it has left
+    search.answer(search.left(), {})  # a: it has not come yet
+    assert search.left() == ["m"]
+    search.answer(search.left(), {})  # c: it has left by now
+    search.answer(search.left(), {"m": WAITS})  # a, once more
+    assert search.left() == []
 
 
 def test_a_young_mark_is_left_alone() -> None:
     """Its row was not asked for, so its absence says nothing."""
-    marks = [mark("m", age=OLD / 2), mark("n")]
-    assert asked_about(marks) == {"b": ["n"]}
-    assert spent(marks, {"b": {}}, lambda _: False) == {A: ["n"]}
+    search = Search([mark("m", age=OLD / 2), mark("n")])
+    assert search.named() == {"b": ["n"]}
+    assert search.left() == ["n"]
 
 
 def test_all_shards_are_looked_at_until_a_look_finds_none() -> None:

@@ -93,7 +93,9 @@ async def test_messages_arrive_once_and_in_order_and_leave_nothing(
     assert Target.attempts == texts
     await nothing_left(cluster)
     asked = {each for each in cluster.asked if each[0] != "marks"}
-    assert asked == (set() if of == to else {("standing", of), ("discard", of), ("unmark", to)})
+    assert asked == (
+        set() if of == to else {*(("standing", each) for each in (of, to)), ("discard", of), ("unmark", to)}
+    )
 
 
 @pytest.mark.parametrize(("of", "to"), [("", SECOND), (SECOND, "")])
@@ -267,6 +269,33 @@ async def test_the_marks_of_a_journal_that_does_not_answer_stay(cluster: AskedCl
     await travel(60.0)
     assert len(cluster.marks(SECOND)) == 1
     end()
+    await nothing_left(cluster)
+
+
+async def test_the_mark_of_a_row_that_has_moved_to_another_journal_stays(cluster: AskedCluster) -> None:
+    """It names the journal in which the row lay when the message took effect."""
+    end = away(cluster, "discard", "")
+    await Owner.ref(NEAR).send_to(FAR, ["x"])
+    await until(lambda: cluster.marks(SECOND))
+    (message,) = cluster.marks(SECOND)
+    row = cluster.server.messages.pop(message)
+    assert row is not None
+    cluster.second.messages.put(row)
+    await travel(60.0)
+    assert cluster.marks(SECOND) == [message]
+    cluster.second.messages.pop(message)
+    end()
+    await nothing_left(cluster)
+
+
+async def test_marks_stay_while_a_journal_is_used_that_this_node_does_not_know(cluster: AskedCluster) -> None:
+    """The row may have moved there with its shard."""
+    cluster.server.cluster.journals["some.Type", 0] = "third"
+    await Owner.ref(NEAR).send_to(FAR, ["x"])
+    await noted(Target, FAR, f"x from {NEAR}")
+    await travel(60.0)
+    assert len(cluster.marks(SECOND)) == 1
+    del cluster.server.cluster.journals["some.Type", 0]
     await nothing_left(cluster)
 
 
