@@ -3,6 +3,7 @@
 The full run is `manage.py sharding_simulate --seeds 1000`.
 """
 
+import ast
 import os
 
 import pytest
@@ -22,9 +23,15 @@ MORE = 60
 moves the seeds of the cover.
 """
 AT_ONCE = 10
+MIXED = (28, 5, 21)
+"""Seeds of several kinds: with further journals, a schedule, resizes."""
 DIGEST = """
 from sharding_app.testing.simulation.world import run_seed
 print(run_seed(7).digest)
+"""
+DIGESTS = """
+from sharding_app.testing.simulation.world import run_seed
+print({{seed: run_seed(seed, 3 + seed % 3).digest for seed in {seeds}}})
 """
 
 
@@ -69,3 +76,13 @@ def test_a_history_does_not_depend_on_the_settings_of_a_project() -> None:
 
 def test_a_history_does_not_depend_on_the_hash_seed() -> None:
     assert len(outputs(DIGEST)) == 1
+
+
+def test_a_history_does_not_depend_on_the_seeds_that_ran_before() -> None:
+    """The seed that runs first in one process runs last in the other one."""
+    one_way, the_other = (
+        ast.literal_eval(output)
+        for seeds in (MIXED, MIXED[::-1])
+        for output in outputs(DIGESTS.format(seeds=seeds), hashes=("0",))
+    )
+    assert one_way == the_other
