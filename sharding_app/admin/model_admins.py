@@ -35,7 +35,7 @@ from sharding_app.dashboard.keyset import (
 )
 from sharding_app.dashboard.permissions import may_see_payloads, shown_command
 from sharding_app.models import EntityType, Node
-from sharding_app.operations.each_journal import JournalsDown, in_journal
+from sharding_app.operations.each_journal import JournalsDown, in_journal, journal_name
 from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.protocol.numbering import Numbering
 
@@ -142,6 +142,24 @@ class KeysetAdmin(ReadOnlyAdmin):
     list_filter: ClassVar[tuple[type[HeadFilter]]] = (TypeFilter,)
     sortable_by = ()
     search_fields: ClassVar[tuple[str, ...]] = ("entity",)
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        names = tuple(super().get_list_display(request))
+        return (*names, "lies_in") if self._tells_journals() else names
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
+        names = [name for name in super().get_fields(request, obj) if name != "journal"]
+        return [*names, "lies_in"] if self._tells_journals() else names
+
+    def _tells_journals(self) -> bool:
+        """Whether rows lie in several journals, or are about them."""
+        about = any(field.name == "journal" for field in self.opts.concrete_fields)
+        return (about or self.in_journals) and bool(further_journals())
+
+    @display(description=_("journal"))
+    def lies_in(self, row: Any) -> str:
+        """The journal that a row names, or in which it lies itself."""
+        return str(row._state.db) if self.in_journals else journal_name(row.journal)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[KeysetChangeList]:
         return KeysetChangeList

@@ -279,7 +279,10 @@ def read_shards(number: int, wanted: range, alias: str | None = None) -> dict[Sh
     params = {"type_id": number, "first": wanted.start, "beyond": wanted.stop}
     with bounded_reads(alias), connections[alias].cursor() as cursor:
         rows = run_query(cursor, "snapshot_type_shards", params)
-    return {row[1]: ShardRow(*row) for row in rows}
+    return {
+        shard: ShardRow(name, shard, epoch, home, step, journal=journal)
+        for name, shard, epoch, home, step, journal in rows
+    }
 
 
 def read_steadily(alias: str) -> ClusterSnapshot:

@@ -43,6 +43,7 @@ def projection_page(look: Look, asked: Asked) -> Page:
             "projection_parts": shown.part_rows(chosen, by_key, look.cluster.now),
             "held": shown.held_rows(held, numbers, look.cluster.now, payloads=asked.rights.payloads),
             "more": len(held) == SHOWN,
+            "several_journals": len(look.cluster.journal_names) > 1,
         }
     title = _("A projection that is not there") if chosen is None else f"{chosen.name} {chosen.version}"
     return page(

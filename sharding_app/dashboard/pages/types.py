@@ -37,6 +37,7 @@ def type_page(look: Look, asked: Asked, number: str) -> Page:
         "type": types.one(look, row),
         "settings": types.settings(row),
         "cells": cells,
+        "several_journals": len(look.cluster.journal_names) > 1,
         "map": shard_map.drawing(cells),
         "first": first,
         **type_context(look, asked, row.config.name),

@@ -8,6 +8,7 @@ from django.utils.translation import gettext as _
 from sharding_app.adapters.django.projections import HeldEntity
 from sharding_app.dashboard import words
 from sharding_app.dashboard.presenters.homes import View
+from sharding_app.operations.each_journal import journal_name
 from sharding_app.operations.projection_rates import Key, key_of, whole
 from sharding_app.operations.projections import LATE_SECONDS, ProjectionLook
 
@@ -68,6 +69,7 @@ def held_rows(
             "type": each.type_name,
             "type_number": numbers.get(each.type_name),
             "entity": each.entity,
+            "journal": journal_name(each.journal),
             "number": each.number,
             "failures": each.failures,
             "parked": each.parked,

@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 from sharding_app.dashboard import words
 from sharding_app.dashboard.presenters.homes import View, homes
 from sharding_app.operations.cache import Look
+from sharding_app.operations.each_journal import journal_name
 from sharding_app.operations.snapshot import TypeRow, read_shards
 from sharding_app.protocol.ids import Incarnation, ShardId
 from sharding_app.protocol.records import ShardRow
@@ -56,7 +57,11 @@ def shard_map(look: Look, row: TypeRow, window: range) -> list[View]:
         "handoff": _("handing off"),
         "home": _("at home"),
     }
-    return [_cell(shard, known.get(shard), shown, sizes.get(shard), most, said) for shard in window]
+    several = len(look.cluster.journal_names) > 1
+    return [
+        _cell(shard, known.get(shard), shown, sizes.get(shard), most, said, several=several)
+        for shard in window
+    ]
 
 
 def _cell(
@@ -66,6 +71,8 @@ def _cell(
     entities: int | None,
     most: int,
     said: Mapping[str, str],
+    *,
+    several: bool,
 ) -> View:
     home = shown.get(row.home or "") if row is not None else None
     if row is None:
@@ -86,7 +93,13 @@ def _cell(
         "level": level(entities, most),
         "entities": entities,
         "epoch": row.epoch if row is not None else None,
+        "journal": _journal(row) if several else "",
     }
+
+
+def _journal(row: ShardRow | None) -> str:
+    """The journal of a shard, by its alias. One that was never used lies in none."""
+    return words.NOTHING if row is None else journal_name(row.journal)
 
 
 def level(entities: int | None, most: int) -> int:
@@ -138,6 +151,7 @@ def short(cell: View) -> list[object]:
         cell["epoch"],
         home["name"] if home else "",
         cell["text"],
+        cell["journal"],
     ]
 
 
@@ -199,7 +213,8 @@ def table(cells: Sequence[View], base: str, number: int) -> str:
             f'<tr data-shard="{cell["shard"]}"><th scope="row" class="num">'
             f'<a href="{address}types/{number}/shards/{cell["shard"]}/">{cell["shard"]}</a></th>'
             f"<td>{_home_text(cell)}</td><td>{escape(cell['text'])}</td>"
-            f'<td class="num">{_number(cell["entities"])}</td><td class="num">{_number(cell["epoch"])}</td></tr>'
+            f'<td class="num">{_number(cell["entities"])}</td><td class="num">{_number(cell["epoch"])}</td>'
+            f"{_journal_cell(cell)}</tr>"
             for cell in cells
         )
     )
@@ -207,6 +222,11 @@ def table(cells: Sequence[View], base: str, number: int) -> str:
 
 def _home_text(cell: View) -> str:
     return f"{escape(cell['letter'])} {escape(cell['home']['name'])}" if cell["home"] else words.NOTHING
+
+
+def _journal_cell(cell: View) -> str:
+    """Where there are several journals."""
+    return f"<td>{escape(cell['journal'])}</td>" if cell["journal"] else ""
 
 
 def _number(number: int | None) -> str:

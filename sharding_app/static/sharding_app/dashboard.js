@@ -104,7 +104,7 @@
   function paint(list) {
     for (const cell of list) {
       const key = cell.join("|");
-      const [shard, letter, colour, level, how, entities, epoch, home, text] = cell;
+      const [shard, letter, colour, level, how, entities, epoch, home, text, journal] = cell;
       const id = String(shard);
       if (cells.get(id) === key) continue;
       cells.set(id, key);
@@ -117,6 +117,7 @@
       const row = rows.get(id);
       if (row) {
         const values = [null, home ? `${letter} ${home}` : "–", text, entities ?? "–", epoch ?? "–"];
+        if (journal) values.push(journal);
         values.forEach((value, index) => {
           if (value !== null && row.cells[index].textContent !== String(value)) row.cells[index].textContent = value;
         });

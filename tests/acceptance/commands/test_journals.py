@@ -5,6 +5,7 @@ is wrong.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -168,7 +169,7 @@ def test_commands_and_pages_see_both_journals_while_nodes_run(two: Two, tmp_path
             for (each,) in sql(url, "SELECT id FROM sharding_message ORDER BY id")
         ]
         assert len(set(ids)) == 3
-        listed, of_one, database, events, one_page, timers, metrics = two.pages(
+        listed, of_one, database, events, one_page, timers, metrics, shards, of_type, shard = two.pages(
             f"{DASHBOARD}messages/?state=pending",
             f"{DASHBOARD}messages/?state=pending&entity={THERE[0]}",
             f"{DASHBOARD}database/",
@@ -176,13 +177,21 @@ def test_commands_and_pages_see_both_journals_while_nodes_run(two: Two, tmp_path
             f"{DASHBOARD}types/{number}/entity/?id={THERE[1]}",
             f"{DASHBOARD}messages/one/?id={ids[-1]}",
             "/sharding/metrics",
+            f"{ADMIN}shard/",
+            f"{DASHBOARD}types/{number}/",
+            f"{DASHBOARD}types/{number}/shards/{shard_of(THERE[1], SHARDS)}/",
         )
         assert all(each in listed[1] for each in ids)
         assert sum(each in of_one[1] for each in ids) == 2
         assert "Tables of journal_b" in database[1]
         assert "Journals" in database[1]
         assert events[1].count(f">{THERE[1]}<") == 3
+        assert events[1].count('field-lies_in">journal_b<') == 3
         assert "id-" not in events[1]
+        assert set(re.findall(r'field-lies_in">(\w+)<', shards[1])) == {"default", "journal_b"}
+        assert "<td>journal_b</td></tr>" in of_type[1]
+        assert "<td>default</td></tr>" in of_type[1]
+        assert "<dt>Journal</dt><dd>journal_b</dd>" in shard[1]
         assert one_page[1].count("Paid") == 3
         assert "<dt>Journal</dt><dd>journal_b</dd>" in one_page[1]
         assert timers[0] == 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from urllib.parse import quote
 
@@ -44,6 +45,36 @@ def test_each_table_is_shown_and_cannot_be_changed(root: Client, model: str) -> 
     assert 'type="submit"' not in shown.content.decode().partition('id="content"')[2]
     assert root.post(address(model, "change", key), {}).status_code == 403
     assert root.get(address(model, "delete", key)).status_code == 403
+
+
+@pytest.mark.parametrize("model", ["shard", "projectionposition", "heldentity"])
+def test_rows_tell_their_journal_where_there_are_several(
+    rows: None, root: Client, settings: Any, model: str
+) -> None:
+    add_projection()
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE sharding_shard SET journal = 'journal_b' WHERE shard % 2 = 1")
+        cursor.execute("UPDATE sharding_held SET journal = 'journal_b' WHERE entity = 'bob'")
+        cursor.execute("UPDATE sharding_position SET journal = 'journal_b' WHERE first_slice = 64")
+    row = site._registry[getattr(models, _class(model))].model.objects.filter(journal="journal_b").first()
+    page = address(model, "change", key_text(row.pk))
+    assert "journal" not in _cells(root.get(address(model)))
+    alone = root.get(page).content.decode()
+    assert "field-epoch" in alone or "field-failures" in alone or "field-last_slice" in alone
+    assert "field-lies_in" not in alone
+    assert "field-journal" not in alone
+    settings.SHARDING = {**settings.SHARDING, "JOURNALS": {"default": 1, "journal_b": 1}}
+    told = _cells(root.get(address(model)))["journal"]
+    assert set(told) == {"default", "journal_b"}
+    found = root.get(address(model))
+    assert told == [each.journal or "default" for each in found.context["cl"].result_list]
+    assert '<div class="readonly">journal_b</div>' in root.get(page).content.decode()
+
+
+def _cells(page: Any) -> dict[str, list[str]]:
+    """Return the texts of a list's columns that are about journals."""
+    found = re.findall(r'<td class="field-lies_in[^"]*">(.*?)</td>', page.content.decode())
+    return {"journal": found} if found else {}
 
 
 def test_what_projections_have_left_is_found_by_projection_and_by_entity(
