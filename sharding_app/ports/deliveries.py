@@ -155,8 +155,7 @@ class MessagesGone(Exception):
     """Nothing of the batch was written: rows that it takes do not wait there.
 
     Those of `gone` were taken, cancelled, replaced or parked before. Those of `early` are not due
-    yet, or belong to a shard without a home; the values are the seconds that they have left by the
-    server's clock. Those of `marked` are
+    yet; the values are the seconds that they have left by the server's clock. Those of `marked` are
     foreign, and have a mark; the values tell whether it is partial.
     """
 

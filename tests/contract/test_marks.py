@@ -9,7 +9,6 @@ import pytest
 from sharding_app.ports.deliveries import MessageChanges, MessagesGone, Taking
 from sharding_app.ports.journal import Erasure, Journal, RowRefused, ShardsFenced
 from sharding_app.protocol.delivery.foreign import Standing
-from sharding_app.protocol.delivery.outcome import AWAY_SECONDS
 from sharding_app.protocol.records import HomeChange
 from tests.contract.factories import World
 from tests.support.given import CART, event_row, homed, message
@@ -92,24 +91,6 @@ async def test_a_row_that_has_come_with_its_shard_goes_with_the_mark(world: Worl
     assert await waiting(journal, type_id) == ["o"]
     assert (await refused(journal, type_id, 3, Taking("m"))).gone == {"m"}
     assert await marks(journal, type_id) == ["m", "n"]
-
-
-async def test_a_row_whose_shard_has_no_home_is_not_taken(world: World) -> None:
-    """It may be on its way to another journal: its shard's next home delivers it."""
-    type_id = await homed(world, {0: 1, 1: 1})
-    store, journal = world.store(), world.journal()
-    await journal.stage([message(type_id, "m", shard=1), message(type_id, "n")])
-    await store.decide(1, [HomeChange(CART.name, 1, 1, 2, None, "stopped")])
-    assert {each: found.is_away for each, found in (await journal.standing(["m", "n"])).items()} == {
-        "m": True,
-        "n": False,
-    }
-    for taking in (Taking("m"), Taking("m", park=True)):
-        assert (await refused(journal, type_id, 1, taking, Taking("n"))).early == {"m": AWAY_SECONDS}
-    assert await waiting(journal, type_id) == ["m", "n"]
-    await store.decide(1, [HomeChange(CART.name, 1, 2, 3, "n2", "home")])
-    await take(journal, type_id, 1, Taking("m"))
-    assert await waiting(journal, type_id) == ["n"]
 
 
 async def test_a_commit_in_the_middle_leaves_a_partial_mark_for_its_own_handler(world: World) -> None:

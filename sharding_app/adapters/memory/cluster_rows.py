@@ -329,10 +329,6 @@ class ClusterRows:
                     self.on_take(type_name, type_id, shard, epoch, home)
         return taken
 
-    def homeless(self) -> set[tuple[int, ShardId]]:
-        """Return the shards with a row that has no home, by the numbers of their types."""
-        return {(self.type_ids[row.type], row.shard) for row in self.shards.values() if row.home is None}
-
     def changed_by(self, type_id: int, before: Numbering, after: Numbering) -> list[ShardId]:
         """Return the shards here whose group has changed, in such a journal."""
         shards = sorted(shard for number, shard in self.epochs if number == type_id)

@@ -310,10 +310,7 @@ class MemoryJournal:
     async def standing(self, messages: Collection[str], *, secured: bool = False) -> dict[str, Standing]:
         asked = list(messages)
         found = await self._read(
-            "standing",
-            lambda: self._server.messages.standing(
-                asked, self._server.date(), self._server.cluster.homeless()
-            ),
+            "standing", lambda: self._server.messages.standing(asked, self._server.date())
         )
         if secured:
             await self.secure()

@@ -130,16 +130,10 @@ class MessageRows:
                 found[each.id] = None if mark is None else mark.partial
         return found
 
-    def standing(
-        self, messages: Collection[str], now: datetime, homeless: Collection[ShardKey] = ()
-    ) -> dict[str, Standing]:
+    def standing(self, messages: Collection[str], now: datetime) -> dict[str, Standing]:
         there = {each: self.rows[each] for each in messages if each in self.rows}
         return {
-            message: Standing(
-                stored.parked,
-                max(0.0, (stored.due - now).total_seconds()),
-                (stored.row.type_id, stored.row.shard) in homeless,
-            )
+            message: Standing(stored.parked, max(0.0, (stored.due - now).total_seconds()))
             for message, stored in there.items()
         }
 

@@ -24,7 +24,6 @@ from sharding_app.ports.deliveries import (
     TimerKey,
 )
 from sharding_app.ports.journal import RowRefused, ShardsFenced
-from sharding_app.protocol.delivery.outcome import AWAY_SECONDS
 from sharding_app.protocol.ids import Incarnation
 
 if TYPE_CHECKING:
@@ -61,10 +60,6 @@ class MessageWrites:
         if missing:
             gone = frozenset(message for message, left in missing.items() if left is None)
             raise MessagesGone(gone, {each: left for each, left in missing.items() if left is not None})
-        homeless = self._server.cluster.homeless()
-        taken = [self._rows.rows[each.id] for each in changes.takes if each.foreign is None]
-        if away := {each.row.id: AWAY_SECONDS for each in taken if _place(each) in homeless}:
-            raise MessagesGone(frozenset(), away)
         kept = {row.id for row in changes.sends} if repeated else frozenset[str]()
         ended = {self._rows.timers[key] for key in keys if key in self._rows.timers} - kept
         yield from self._hold(ended)

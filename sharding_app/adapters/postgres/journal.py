@@ -590,7 +590,7 @@ class PostgresJournal:
         rows = await self._asked(self._beside.run(partial(_unprepared, "standing", wanted)))
         if secured:
             await self.secure()  # a commit after the look covers all that it has seen
-        return {message: Standing(*found) for message, *found in rows}
+        return {message: Standing(parked, seconds) for message, parked, seconds in rows}
 
     async def marked(self, messages: Collection[str]) -> dict[str, bool]:
         wanted = {"messages": list(messages)}

@@ -27,9 +27,7 @@ CREATE TRIGGER sharding_uses_messages AFTER INSERT ON @schema@.sharding_message
 
 -- Appends events together with messages and timers: rows that are taken, then cancelled, then stored. A row that is
 -- taken must be there, be due, and be parked only if this handler has parked it. Otherwise SH003 names all that are not,
--- each with the seconds that it has left, or null where it is gone. The shard that it belongs to must have a home: of one
--- that has none the rows may be on their way to another journal, whose home delivers them. That is looked at once the rows
--- are held: who moves them has taken the home away before it holds them.
+-- each with the seconds that it has left, or null where it is gone.
 -- Without events (`repeated`) it stores messages that may be there already, from a call whose answer was lost.
 -- The table may be empty when a plan is made and large when the plan is used: no plan may read all of it, or lock rows in
 -- another order than that of their ids. A plan for these very arrays would cost more than it saves.
@@ -56,8 +54,6 @@ DECLARE
     found_ids text[];
     found_dues timestamptz[];
     found_parked boolean[];
-    found_types integer[];
-    found_shards integer[];
     missing json;
 BEGIN
     IF cardinality(keys) > 0 THEN
@@ -75,21 +71,19 @@ BEGIN
     ELSIF only_ends THEN
         -- It goes along the primary key, so it locks in the order of ids. What must not go is brought back by the error.
         WITH gone AS (
-            DELETE FROM @schema@.sharding_message m WHERE m.id = ANY (taken) RETURNING m.id, m.due, m.parked, m.type_id, m.shard
+            DELETE FROM @schema@.sharding_message m WHERE m.id = ANY (taken) RETURNING m.id, m.due, m.parked
         )
         SELECT count(*) FILTER (WHERE gone.due <= clock_timestamp() AND NOT gone.parked),
-                array_agg(gone.id), array_agg(gone.due), array_agg(gone.parked), array_agg(gone.type_id),
-                array_agg(gone.shard)
-            INTO matched, found_ids, found_dues, found_parked, found_types, found_shards
+                array_agg(gone.id), array_agg(gone.due), array_agg(gone.parked)
+            INTO matched, found_ids, found_dues, found_parked
             FROM gone;
     ELSE
         SELECT count(*) FILTER (WHERE held.id = ANY (taken) AND held.due <= clock_timestamp()
                     AND held.parked = (held.id = ANY (resumed))),
-                array_agg(held.id), array_agg(held.due), array_agg(held.parked), array_agg(held.type_id),
-                array_agg(held.shard)
-            INTO matched, found_ids, found_dues, found_parked, found_types, found_shards
+                array_agg(held.id), array_agg(held.due), array_agg(held.parked)
+            INTO matched, found_ids, found_dues, found_parked
             FROM (
-                SELECT m.id, m.due, m.parked, m.type_id, m.shard FROM @schema@.sharding_message m
+                SELECT m.id, m.due, m.parked FROM @schema@.sharding_message m
                 WHERE m.id = ANY (touched) ORDER BY m.id FOR UPDATE
             ) held;
     END IF;
@@ -102,18 +96,6 @@ BEGIN
             WHERE m.id IS NULL OR wanted.times > 1 OR m.due > present OR m.parked <> (m.id = ANY (resumed));
         RAISE EXCEPTION 'sharding: % message(s) do not wait to be taken', cardinality(taken) - matched
             USING ERRCODE = 'SH003', DETAIL = COALESCE(missing::text, '[]');
-    END IF;
-    IF cardinality(taken) > 0 THEN
-        SELECT json_agg(json_build_array(m.id, 1) ORDER BY m.id) INTO missing
-            FROM (
-                SELECT unnest(found_ids) AS id, unnest(found_types) AS type_id, unnest(found_shards) AS shard
-            ) m
-            JOIN @schema@.sharding_shard s ON s.type_id = m.type_id AND s.shard = m.shard
-            WHERE s.home IS NULL AND m.id = ANY (taken);
-        IF missing IS NOT NULL THEN
-            RAISE EXCEPTION 'sharding: % message(s) belong to shards without a home', json_array_length(missing)
-                USING ERRCODE = 'SH003', DETAIL = missing::text;
-        END IF;
     END IF;
     IF cardinality(taken) > 0 AND NOT only_ends THEN
         DELETE FROM @schema@.sharding_message m

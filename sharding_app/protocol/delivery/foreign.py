@@ -3,9 +3,7 @@
 Contract: such a message takes effect once, though no transaction reaches both its row and its
 effect.
 
-* Its handler runs only after the journal of the row has said that the row waits there, and that the
-  shard which it belongs to has a home. A row that has moved to another journal with its shard
-  stands in both for a moment: the next home of the shard delivers it.
+* Its handler runs only after the journal of the row has said that the row waits there.
 * The commit of the handler makes a mark in its own journal, and fails if there is one.
 * A failure is told only if there is no mark: an earlier delivery may have taken effect.
 * A mark is removed once its row is gone, and while no delivery of the message is in hand: one that
@@ -23,10 +21,9 @@ the journal has said that a row is gone: a later one asks after that.
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from sharding_app.protocol.delivery.outcome import AWAY_SECONDS, GONE, Outcome
+from sharding_app.protocol.delivery.outcome import GONE, Outcome
 from sharding_app.protocol.ids import Epoch, ShardId
 
-AWAY = Outcome("early", AWAY_SECONDS)
 LEAST_AGE_SECONDS = 2.0
 """A mark is left alone for this time: the home of the message's owner deletes the row meanwhile."""
 
@@ -40,8 +37,6 @@ class Standing(NamedTuple):
     parked: bool
     seconds: float
     "Until it is due, by the clock of that journal's server. 0: it is due."
-    is_away: bool = False
-    "The shard that it belongs to has no home in that journal: it may move to another journal."
 
 
 class TakenMark(NamedTuple):
@@ -64,8 +59,6 @@ def before_the_handler(found: Standing | None) -> Outcome | None:
     """Return the outcome of a delivery whose row is found so; None: its handler may run."""
     if found is None or found.parked:
         return GONE
-    if found.is_away:
-        return AWAY
     return Outcome("early", found.seconds) if found.seconds > 0.0 else None
 
 

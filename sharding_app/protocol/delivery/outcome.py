@@ -13,8 +13,7 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     `taken`: this delivery, or an earlier one, has taken effect, and its row is still there: it lies
     in another journal than the effect. The owner's home deletes it.
     `gone`: the row was taken, cancelled or replaced before: nothing of this delivery is stored.
-    `early`: nothing is stored either, since the row is due only `seconds` from now, or its shard
-    has no home.
+    `early`: nothing is stored either, since the row is due only `seconds` from now.
     """
 
     what: Literal["done", "taken", "gone", "early"]
@@ -24,8 +23,6 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
 DONE = Outcome("done")
 TAKEN = Outcome("taken")
 GONE = Outcome("gone")
-AWAY_SECONDS = 1.0
-"""After this time the row of a shard without a home is tried again, if its home asks."""
 
 NOT_PARKED = "not_parked"
 """A parameter of `PartiallyApplied`: the row of the message lies in another journal, and waits to

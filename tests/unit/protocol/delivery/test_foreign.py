@@ -12,7 +12,7 @@ from sharding_app.protocol.delivery.foreign import (
     TakenMark,
     before_the_handler,
 )
-from sharding_app.protocol.delivery.outcome import AWAY_SECONDS, GONE, Outcome
+from sharding_app.protocol.delivery.outcome import GONE, Outcome
 
 OLD = LEAST_AGE_SECONDS
 WAITS, PARKED = Standing(False, 0.0), Standing(True, 0.0)
@@ -31,8 +31,6 @@ def mark(name: str, *, partial: bool = False, age: float = OLD, journal: str = "
         (PARKED, GONE),
         (Standing(True, 3.0), GONE),
         (Standing(False, 3.0), Outcome("early", 3.0)),
-        (Standing(False, 0.0, is_away=True), Outcome("early", AWAY_SECONDS)),
-        (Standing(True, 0.0, is_away=True), GONE),
     ],
 )
 def test_a_handler_runs_for_a_row_that_waits_alone(found: Standing | None, expected: Outcome | None) -> None:
