@@ -10,7 +10,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from django.utils.translation import gettext as _
 
+from sharding_app.adapters.postgres.further_journals import whereabouts_of
 from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.protocol.whereabouts import Whereabouts
 
 READ_SECONDS = 5.0
 """Longest time that the server works on one statement for a page or for the site's metrics."""
@@ -150,6 +152,13 @@ def run_query(
     cursor.execute(QUERIES[name].decode(), params)
     found: list[tuple[Any, ...]] = cursor.fetchall()
     return found
+
+
+def whereabouts(cursor: CursorWrapper, type_id: int) -> Whereabouts:
+    """Read in which journals the entities of a type lie, from the cluster's database."""
+    for row in run_query(cursor, "whereabouts", {"type_id": type_id}):
+        return whereabouts_of(row)
+    return Whereabouts(None, {})
 
 
 def _set_timeout(connection: BaseDatabaseWrapper, milliseconds: str) -> str:

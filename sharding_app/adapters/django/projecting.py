@@ -10,7 +10,9 @@ For targets outside of the cluster's database a turn first sees to it that the s
 acknowledged all that was read, to a synchronous standby too. Inside, the turn's own commit comes
 later in the log than all that it has read.
 
-A part works with one journal. Of a further one, turns read events and changes in its own database,
+A part works with one journal, and its first fill with the entities that lie there: not with those
+of which the journal has a copy alone, before or after their shard has moved. Of a further one,
+turns read events and changes in its own database,
 outside of the transaction, and have it acknowledge them before the transaction commits
 (`further_journals`).
 """
@@ -27,7 +29,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
 from sharding_app.adapters.django import further_journals
-from sharding_app.adapters.django.database import run_query
+from sharding_app.adapters.django.database import run_query, whereabouts
 from sharding_app.adapters.django.further_journals import Followed
 from sharding_app.adapters.django.sealing import opened_events
 from sharding_app.adapters.personal.vault import Vault
@@ -466,7 +468,10 @@ class _Shell:
     def _keys(self, request: ReadKeys) -> Keys:
         self._is_secured, self._knows_all = False, True
         head, *rows = self._rows_there("projection_keys", request._asdict())
-        keys = sorted((FillKey(*row[:4]) for row in rows), key=lambda each: each.entity.encode())
+        # Behind the lock of the position: no shard of a type moves while a fill of it is under way.
+        places = whereabouts(self._cursor, request.type_id)
+        there = [row for row in rows if places.journal_of(row[0], row[5]) == self._part.journal]
+        keys = sorted((FillKey(*row[:4]) for row in there), key=lambda each: each.entity.encode())
         return Keys(View.parse(head[4]), keys, head[0])
 
     def _held(self, request: ReadHeld) -> list[Held]:

@@ -15,6 +15,8 @@ import psycopg
 from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.protocol.ids import Epoch, ShardId
+from sharding_app.protocol.numbering import Numbering
+from sharding_app.protocol.whereabouts import Whereabouts
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Further = Mapping[str, Conninfo]
@@ -84,6 +86,13 @@ def epochs(
     """Return epochs and homes by the coordinator's rows."""
     wanted = {"type_id": type_id, "shards": shards, "journal": journal}
     return {shard: (epoch, home) for shard, epoch, home in rows(connection, "journal_epochs", wanted)}
+
+
+def whereabouts_of(row: Sequence[Any]) -> Whereabouts:
+    """Return a row of `whereabouts`."""
+    by_hash, *numbers, shards, journals = row
+    numbering = Numbering(*numbers) if by_hash else None
+    return Whereabouts(numbering, dict(zip(shards, journals, strict=True)))
 
 
 def stand(

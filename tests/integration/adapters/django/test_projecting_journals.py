@@ -91,6 +91,20 @@ def test_a_fill_and_what_comes_after_it(journals: Journals) -> None:
     in_time(lives)
 
 
+def test_a_fill_leaves_out_copies_of_entities_that_lie_in_another_journal(journals: Journals) -> None:
+    """One that a shard has left behind, and one of a shard that is on its way there."""
+    append(journals, 1, 2)
+    journals.here.append(THERE[0], 1, first=1)
+    journals.there.append(HERE[0], 1, first=1)
+    for each in (journals.here, journals.there):
+        each.commit()
+    for name in ("", SECOND):
+        run(part(name, keys=3))
+    assert sorted((entity, seq) for entity, seq, _ in log()) == sorted(
+        (entity, seq) for entity in (*HERE, *THERE) for seq in (1, 2)
+    )
+
+
 def test_a_page_of_a_fill_counts_in_its_journal_alone(journals: Journals) -> None:
     append(journals, 1)
     first, second = part("", keys=1), part(SECOND)

@@ -60,7 +60,7 @@ class Journals:
         with connections["default"].cursor() as cursor:
             cursor.execute(
                 "INSERT INTO sharding_type (name, kind, number_of_shards, extractor, hash_version, role, store_mode)"
-                " VALUES ('projected.Account', 'event sourced', 2, '', 'crc32-1', '', 'postgres') RETURNING id"
+                " VALUES ('projected.Account', 'event sourced', 2, 'hash:crc32-1', 'crc32-1', '', 'postgres') RETURNING id"
             )
             ((self.type_id,),) = cursor.fetchall()
             cursor.execute(
