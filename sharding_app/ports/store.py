@@ -157,6 +157,10 @@ class ClusterStore(Protocol):
         """Return the further journals in which shards lie."""
         ...
 
+    async def shard_journals(self, type_id: int) -> dict[ShardId, str]:
+        """Return in which journals the shards of a type lie."""
+        ...
+
     async def introduce_workers(self, numbers: Mapping[str, int]) -> None:
         """Say how many workers each of these sets has at first. A set with a number keeps it."""
         ...

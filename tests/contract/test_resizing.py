@@ -249,6 +249,8 @@ async def test_shards_in_different_journals_do_not_become_one(world: World) -> N
     assert lies == {shard: journal_of(SIX.name, shard, {"": 1.0, "second": 1.0}) for shard in range(6)}
     assert set(lies.values()) == {"", "second"}
     assert await store.journals_used() == {"second"}
+    ids, _ = await store.register_types([SIX])
+    assert await store.shard_journals(ids[SIX.name]) == lies
     assert not await store.resize(SIX.name, 6, 1)
     assert await store.resize(SIX.name, 6, 12)
     found = await store.renumber(term, SIX.name, await numbering(store), 6, 9)

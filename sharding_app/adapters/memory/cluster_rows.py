@@ -132,6 +132,13 @@ class ClusterRows:
     def journals_used(self) -> frozenset[str]:
         return frozenset(name for name in self.journals.values() if name)
 
+    def shard_journals(self, type_id: int) -> dict[ShardId, str]:
+        return {
+            row.shard: self.journals.get(key, CLUSTERS_OWN)
+            for key, row in self.shards.items()
+            if self.type_ids[row.type] == type_id
+        }
+
     def update_member(
         self,
         incarnation: Incarnation,

@@ -141,6 +141,9 @@ class MemoryStore:
     async def journals_used(self) -> frozenset[str]:
         return await self._ask("journals_used", self._rows.journals_used)
 
+    async def shard_journals(self, type_id: int) -> dict[ShardId, str]:
+        return await self._ask("shard_journals", lambda: self._rows.shard_journals(type_id))
+
     async def introduce_workers(self, numbers: Mapping[str, int]) -> None:
         await self._write("introduce_workers", lambda: self._writes.introduce_workers(numbers))
 

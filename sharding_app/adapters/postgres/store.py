@@ -232,6 +232,9 @@ class PostgresStore:
     async def journals_used(self) -> frozenset[str]:
         return frozenset(name for (name,) in await self._rows("journals_used", {"types": None}))
 
+    async def shard_journals(self, type_id: int) -> dict[ShardId, str]:
+        return dict(await self._rows("shard_journals", {"type_id": type_id}))
+
     async def introduce_workers(self, numbers: Mapping[str, int]) -> None:
         if numbers:
             names = sorted(numbers)

@@ -126,6 +126,20 @@ async def test_ids_of_all_journals_are_listed_in_one_order(cluster: TwoJournals)
             pass
 
 
+async def test_ids_of_copies_are_not_listed(cluster: TwoJournals, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard has left a copy behind, or is on its way: its ids count where it lies."""
+    await pay_all()
+    type_id = cluster.server.cluster.type_ids["journals.Purse"]
+    ours, theirs = cluster.server.journal.events, cluster.second.journal.events
+    *stored, gone = some("", 6)
+    theirs[type_id, HERE[0]] = dict(ours[type_id, HERE[0]])
+    theirs[type_id, gone] = dict(ours[type_id, HERE[0]])
+    ours[type_id, THERE[0]] = dict(theirs[type_id, THERE[0]])
+    assert [each.entity_id async for each in Purse.refs()] == sorted([*stored, *THERE])
+    monkeypatch.setattr("sharding_app.protocol.listing.PAGE_IDS", 2)
+    assert [each.entity_id async for each in Purse.refs()] == sorted([*stored, *THERE])
+
+
 async def test_after_a_failover_the_shards_of_that_journal_are_read_again(cluster: TwoJournals) -> None:
     """Those of the other journal stay where they are, at their epochs."""
     await pay_all()
