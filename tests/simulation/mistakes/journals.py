@@ -62,7 +62,7 @@ def _asks_the_cluster(real: Any) -> Any:
         shard = slot.shard
         while not slot.is_gone:
             try:
-                journal = self._all_journals[0]
+                journal = self._all_journals[""]
                 if self.journal_name:
                     row = await self.row_of(shard.number)
                     return row is not None and (row.epoch, row.home) == (shard.epoch, self.me)
