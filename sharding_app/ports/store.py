@@ -6,6 +6,7 @@ from typing import Protocol
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, Term
 from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import (
+    ClosedShard,
     CoordinatorRow,
     Decision,
     HomeChange,
@@ -183,8 +184,8 @@ class ClusterStore(Protocol):
         ...
 
     async def resize(self, type_name: str, known: int, wanted: int, by: str = "") -> bool:
-        """Say how many shards a type is to have; False: it has not `known` of them, or a resize is
-        under way. The timeline notes `by`, if given.
+        """Say how many shards a type is to have; False: it has not `known` of them, a resize is
+        under way, or shards move to another journal. The timeline notes `by`, if given.
         """
         ...
 
@@ -196,13 +197,42 @@ class ClusterStore(Protocol):
         one. Guarded by the term.
 
         Returns the numbers of then, and the rows of the new shards. The same numbers as before: a
-        part of the rows has moved, call again. None: the type has another revision, or one of the
-        shards has a home.
+        part of the rows has moved, call again. None: the type has another revision, one of the
+        shards has a home, or shards of the type move to another journal.
         """
         ...
 
     async def refile(self, term: Term) -> None:
         """Give messages the present shards that were stored for one that there is no more."""
+        ...
+
+    async def begin_move(self, type_id: int, shards: Sequence[ShardId], target: str) -> list[ShardId]:
+        """Note that these shards are being copied to another journal, and return those of which it
+        is noted now. None is if the type is being resized; a shard without a row has nothing to
+        copy.
+        """
+        ...
+
+    async def close_shards(self, type_id: int, shards: Sequence[ShardId], seconds: float) -> list[ShardId]:
+        """Close shards that are being copied, and return those that were open. None of them gets a
+        home from here on, until it is opened, or until its closing was not renewed in time.
+        """
+        ...
+
+    async def renew_closings(self, type_id: int, shards: Sequence[ShardId], seconds: float) -> list[ShardId]:
+        """Keep closed shards closed, and return them. The others were opened."""
+        ...
+
+    async def open_shards(self, type_id: int, shards: Sequence[ShardId]) -> list[ShardId]:
+        """Open closed shards where they are, and return those that were closed."""
+        ...
+
+    async def closed_shards(self) -> list[ClosedShard]: ...
+
+    async def open_lapsed(self, term: Term) -> list[ClosedShard]:
+        """Open the shards whose closing was not renewed in time, and return them. Guarded by the
+        term.
+        """
         ...
 
     async def ask_to(
@@ -217,7 +247,8 @@ class ClusterStore(Protocol):
 
     async def decide(self, term: Term, changes: Sequence[HomeChange]) -> list[ShardRow]:
         """Write all changes whose row still has the expected epoch, in one transaction guarded by
-        the term.
+        the term. A shard that is closed for a move gets no home: one that is to leave a home has
+        none afterwards, and one without a home stays as it is.
 
         Returns every named row as it is afterwards. Raises StoreRefused, and writes none, if one of
         them can never be a row.

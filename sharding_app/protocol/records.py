@@ -35,6 +35,8 @@ class TypeConfig(msgspec.Struct, frozen=True):
     "Of the rows: how often the numbers of shards have changed."
     declared: tuple[int, ...] = ()
     "Of the rows: numbers that nodes may still declare, since resizes have begun or ended there."
+    closings: int = 0
+    """Of the rows: how often shards were closed for a move to another journal, or opened again."""
 
     @property
     def numbering(self) -> Numbering:
@@ -145,6 +147,15 @@ class HomeChange(msgspec.Struct, frozen=True):
     step: ShardStep
 
 
+class ClosedShard(msgspec.Struct, frozen=True):
+    """A shard that has no home while the last of its rows move to another journal."""
+
+    type: str
+    shard: ShardId
+    target: str
+    "The journal to which it moves."
+
+
 class NumberOfWorkers(msgspec.Struct, frozen=True):
     """How many numbered workers a set has, and how many it is to have (`ShardedDaemonProcess`)."""
 
@@ -166,7 +177,7 @@ class CoordinatorRow(msgspec.Struct, frozen=True):
     term: Term
     incarnation: Incarnation | None
     numbers: int = 0
-    "The sum of the revisions of all types' numbers of shards."
+    "The sum of the revisions of all types' numbers of shards, and of their closings."
 
 
 class News(msgspec.Struct, frozen=True):
@@ -183,7 +194,7 @@ class News(msgspec.Struct, frozen=True):
     uses_messages: bool = False
     "An entity of some type has stored a message or a timer."
     numbers: int = 0
-    "The sum of the revisions of all types' numbers of shards."
+    "The sum of the revisions of all types' numbers of shards, and of their closings."
 
 
 class Decision(msgspec.Struct, frozen=True):

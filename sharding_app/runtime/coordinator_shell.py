@@ -22,6 +22,7 @@ from sharding_app.protocol.coordinator.effects import (
     Decide,
     Note,
     PutInForce,
+    ReadClosings,
     ReadShards,
     Renumber,
     Tell,
@@ -58,6 +59,8 @@ T = TypeVar("T")
 
 LOOK_SECONDS = 0.25
 REFILE_SECONDS = 5.0
+LAPSED_SECONDS = 1.0
+"""Between looks for closed shards that are to be opened."""
 BUSY_SECONDS = 0.025
 QUICK_LOOK_SECONDS = 0.01
 QUICK_FOR_SECONDS = 0.5
@@ -130,6 +133,9 @@ class CoordinatorShell:
         self._types_of: frozenset[tuple[str, ...]] | None = None
         "The members and their types when the rows of types were read last."
         self._refiled_at = float("-inf")
+        self._closings = 0
+        "How often shards were closed or opened, when this was read last."
+        self._lapsed_at = float("-inf")
         self._unread: dict[str, None] = {}
         "Types whose shards' rows have to be read again."
 
@@ -171,10 +177,11 @@ class CoordinatorShell:
         self.machine.receive(source, message, now)
 
     def told_numbers(self, numbers: int) -> None:
-        """Read the types again if the numbers of shards of any have changed: `numbers` is the sum
-        of their revisions.
+        """Read the types again if the numbers of shards of any have changed, or shards were closed
+        or opened: `numbers` is the sum of their revisions and closings.
         """
-        if self._loaded and numbers != sum(each.revision for each in self.machine.placement.numbers.values()):
+        revisions = sum(each.revision for each in self.machine.placement.numbers.values())
+        if self._loaded and numbers != revisions + self._closings:
             self._types_of = None
             self.look_now()
 
@@ -252,6 +259,8 @@ class CoordinatorShell:
             self.machine.locations_read(type_name, locations, self._clock.now())
         if numbers:
             self.machine.workers_read(numbers, self._clock.now())
+        with contextlib.suppress(StoreUnavailable):
+            await self._open_lapsed()
 
     async def _read_workers(self, members: list[Member]) -> list[NumberOfWorkers]:
         """Read how many workers each set has, and is to have, if any node hosts workers."""
@@ -260,15 +269,39 @@ class CoordinatorShell:
         return []
 
     async def _read_types(self, members: list[Member]) -> None:
-        """Read how many shards each type has, if the members or their types have changed, or any
-        of the numbers has.
+        """Read how many shards each type has, and which are closed, if the members or their types
+        have changed, or any of this has.
         """
         hosted = frozenset((member.incarnation, *member.types) for member in members)
         if hosted != self._types_of:
             found = await self._store.types()
             self.machine.types_read({each.name: each.numbering for each in found})
-            self._types_of = hosted
+            closings = sum(each.closings for each in found)
+            if closings:
+                await self._read_closings()
+            # The next news tell of a closing between the two readings: their sum is another one.
+            self._closings, self._types_of = closings, hosted
         await self._refile()
+
+    async def _read_closings(self) -> None:
+        """Read which shards are closed, and the rows of those that are so no more."""
+        closed = await self._store.closed_shards()
+        rows: list[ShardRow] = []
+        for name, shards in self.machine.closings.opened(closed).items():
+            rows += await self._store.homes(name, shards)
+        self.machine.closings_read(closed, rows, self._clock.now())
+
+    async def _open_lapsed(self) -> None:
+        """Open the closed shards whose closing was not renewed: the command that moves them has
+        stopped.
+        """
+        now = self._clock.now()
+        if self.machine.placement.closed and now - self._lapsed_at >= LAPSED_SECONDS:
+            self._lapsed_at = now
+            opened = await self._store.open_lapsed(self.term)
+            if opened:
+                self.machine.closings.lapsed(opened)
+                self._types_of = None
 
     async def _refile(self) -> None:
         """Give messages their present shards that were stored from outside while a type was
@@ -323,6 +356,9 @@ class CoordinatorShell:
                 await self._renumber(effect)
             case ReadShards():
                 self._unread.update(dict.fromkeys(effect.types))
+            case ReadClosings():
+                self._types_of = None
+                self.look_now()
             case Note():
                 self._note(effect.decision)
             case Tell() | TellAll():

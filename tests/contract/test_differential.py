@@ -100,6 +100,7 @@ class History:
             self._snapshot, self._trim, self._forget_states, self._outcome, self._settle, self._remember, self._recall,
             self._join, self._update, self._leave, self._members, self._open, self._lock, self._unlock,
             self._elect, self._resign, self._homes, self._bury, self._record, self._members,
+            self._begin_move, self._close, self._renew, self._open_shards, self._open_shards, self._lapse, self._closed,
         )  # fmt: skip
         return random.choice(makers)()
 
@@ -252,11 +253,11 @@ class History:
             home = random.choice((*NODES, None))
             step = "stopped" if home is None else random.choice(("home", "handoff"))
             changes.append(HomeChange(CART.name, shard, expected, expected + 1, home, step))  # type: ignore[arg-type]
-            if expected == known and term == self.term:
-                self.epochs[shard] = known + 1
 
         async def decide(side: Side) -> object:
-            return sorted(await side.store.decide(term, changes), key=lambda row: row.shard)
+            rows = sorted(await side.store.decide(term, changes), key=lambda row: row.shard)
+            self.epochs.update({row.shard: row.epoch for row in rows})
+            return rows
 
         return f"decide {term} {changes}", decide
 
@@ -268,6 +269,60 @@ class History:
             return rows, await side.store.home_counts()
 
         return "homes", homes
+
+    # -- Moves to other journals -------------------------------------------------------------------
+
+    def _some(self) -> list[int]:
+        return self.random.sample(SHARDS, self.random.randint(1, 3))
+
+    def _begin_move(self) -> tuple[str, Operation]:
+        shards, target = self._some(), self.random.choice(("two", "two", ""))
+
+        async def begin(side: Side) -> object:
+            return sorted(await side.store.begin_move(side.type_id, shards, target))
+
+        return f"begin_move {shards} {target}", begin
+
+    def _close(self) -> tuple[str, Operation]:
+        shards, seconds = self._some(), self.random.choice((600.0, 600.0, -1.0))
+
+        async def close(side: Side) -> object:
+            return await side.store.close_shards(side.type_id, shards, seconds)
+
+        return f"close {shards} {seconds}", close
+
+    def _renew(self) -> tuple[str, Operation]:
+        shards, seconds = self._some(), self.random.choice((600.0, -1.0))
+
+        async def renew(side: Side) -> object:
+            return await side.store.renew_closings(side.type_id, shards, seconds)
+
+        return f"renew {shards} {seconds}", renew
+
+    def _open_shards(self) -> tuple[str, Operation]:
+        shards = self._some()
+
+        async def open_shards(side: Side) -> object:
+            return await side.store.open_shards(side.type_id, shards)
+
+        return f"open {shards}", open_shards
+
+    def _lapse(self) -> tuple[str, Operation]:
+        term = self.term + self.random.choice((0, 0, -1))
+
+        async def lapse(side: Side) -> object:
+            return await side.store.open_lapsed(term)
+
+        return f"lapse {term}", lapse
+
+    def _closed(self) -> tuple[str, Operation]:
+        async def closed(side: Side) -> object:
+            (config,) = await side.store.types()
+            return await side.store.closed_shards(), config.closings, await side.store.news("one")
+
+        return "closed", closed
+
+    # -- Members -----------------------------------------------------------------------------------
 
     def _join(self) -> tuple[str, Operation]:
         name, deaf = self.random.choice(NODES), self.random.random() < 0.2
@@ -452,7 +507,7 @@ async def test_both_answer_the_same(seed: int, request: pytest.FixtureRequest) -
         for side in sides:
             for session in side.sessions.values():
                 await session.close()
-        assert {"append", "decide", "fenced", "read", "settle"} <= set(seen)
+        assert {"append", "close", "decide", "fenced", "read", "settle"} <= set(seen)
 
 
 async def test_the_virtual_server_forgets_no_commit_in_a_restart() -> None:

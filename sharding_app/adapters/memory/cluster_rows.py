@@ -7,12 +7,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
+from sharding_app.adapters.memory.move_rows import MoveRow, MoveStep
 from sharding_app.ports.store import StaleTerm, StoreRefused
 from sharding_app.protocol.coordinator.terms import next_term
 from sharding_app.protocol.ids import EntityId, Epoch, Incarnation, ShardId, ShardKey, Term, shard_of
 from sharding_app.protocol.journals import CLUSTERS_OWN, journal_of
 from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import (
+    ClosedShard,
     CoordinatorRow,
     Decision,
     HomeChange,
@@ -64,6 +66,8 @@ class ClusterRows:
         self.left: dict[tuple[int, ShardId], str] = {}
         """Of a further journal: the shards that have moved to another one, with its name, by the
         type's number."""
+        self.moves: dict[ShardKey, MoveRow] = {}
+        "Shards that move to another journal."
         self.places: dict[str, str] = {}
         "Where the further journals lie, by their names."
         self.locations: dict[str, dict[ShardId, str]] = {}
@@ -196,7 +200,7 @@ class ClusterRows:
 
     @property
     def numbers(self) -> int:
-        return sum(each.revision for each in self.types.values())
+        return sum(each.revision + each.closings for each in self.types.values())
 
     def older_candidates(self, incarnation: Incarnation) -> int:
         """Count the older live candidates, to whom the coordinator's lock is left. A candidate
@@ -266,6 +270,8 @@ class ClusterRows:
                 groups.setdefault(shard % min(known, wanted), set()).add(self.journals[name, shard])
         if any(len(journals) > 1 for journals in groups.values()):
             return False  # they cannot become one
+        if self.is_moving(type_name):
+            return False
         declared = tuple(sorted({*config.declared, known, wanted}))
         self.types[type_name] = msgspec.structs.replace(
             config, wanted=wanted, revision=config.revision + 1, declared=declared
@@ -311,6 +317,55 @@ class ClusterRows:
             if before.wanted > before.shards and shard % before.groups in places:
                 places[shard] = places[shard % before.groups]
         self.location_changes[type_name] = self.location_changes.get(type_name, 0) + 1
+
+    # -- Moves to other journals -------------------------------------------------------------------
+
+    def is_moving(self, type_name: str) -> bool:
+        """Tell whether shards of the type are on their way to another journal."""
+        return any(
+            key[0] == type_name and each.step in ("copying", "closed") for key, each in self.moves.items()
+        )
+
+    def begin_move(self, type_name: str, shards: Iterable[ShardId], target: str) -> list[ShardId]:
+        begun = []
+        if not self.types[type_name].wanted:
+            for key in [(type_name, each) for each in sorted(set(shards))]:
+                if key in self.shards and key not in self.moves and self.journals[key] != target:
+                    self.moves[key] = MoveRow(self.journals[key], target)
+                    begun.append(key[1])
+        return begun
+
+    def at_step(self, type_name: str, shards: Iterable[ShardId], step: MoveStep) -> list[ShardId]:
+        """Return those of the shards whose move is at that step."""
+        keys = [(type_name, each) for each in sorted(set(shards))]
+        return [key[1] for key in keys if key in self.moves and self.moves[key].step == step]
+
+    def close_until(self, type_name: str, shards: Iterable[ShardId], until: float) -> None:
+        for each in shards:
+            row = self.moves[type_name, each]
+            self.moves[type_name, each] = row._replace(step="closed", closed_until=until)
+
+    def open(self, type_name: str, shards: Iterable[ShardId]) -> None:
+        for each in shards:
+            row = self.moves[type_name, each]
+            self.moves[type_name, each] = row._replace(step="copying", closed_until=None)
+
+    def count_closing(self, type_name: str) -> None:
+        config = self.types[type_name]
+        self.types[type_name] = msgspec.structs.replace(config, closings=config.closings + 1)
+
+    def closed(self) -> list[ClosedShard]:
+        return [
+            ClosedShard(*key, each.target)
+            for key, each in sorted(self.moves.items())
+            if each.step == "closed"
+        ]
+
+    def lapsed(self, now: float) -> list[ClosedShard]:
+        """Return the closed shards whose closing was not renewed in time."""
+        return [
+            each for each in self.closed() if (self.moves[each.type, each.shard].closed_until or now) < now
+        ]
 
     # -- Homes -------------------------------------------------------------------------------------
 
@@ -373,6 +428,16 @@ class ClusterRows:
     def any_uses_messages(self) -> bool:
         """Tell whether an entity of any type has stored a message or a timer."""
         return any(map(self._uses_messages, self.type_ids.values()))
+
+    def permitted(self, change: HomeChange) -> HomeChange | None:
+        """Return a change as it is written now: a closed shard gets no home. None: nothing is."""
+        key = change.type, change.shard
+        if change.step != "home" or key not in self.moves or self.moves[key].step != "closed":
+            return change
+        row = self.shards.get(key)
+        if row is None or row.home is None:
+            return None
+        return msgspec.structs.replace(change, home=None, step="stopped")
 
     def after(self, changes: Sequence[HomeChange], due: Sequence[HomeChange]) -> list[ShardRow]:
         """Return the rows of a decision as they are when its due changes are written."""

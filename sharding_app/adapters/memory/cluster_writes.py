@@ -14,6 +14,7 @@ from sharding_app.adapters.memory.steps import Pause, Steps
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, Term, shard_of
 from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import (
+    ClosedShard,
     HomeChange,
     LeaveRequest,
     Member,
@@ -190,7 +191,7 @@ class ClusterWrites:
         if self._is_other(type_name, before):
             return None
         yield Lock(("type", type_name))
-        if self._is_other(type_name, before):
+        if self._is_other(type_name, before) or self._rows.is_moving(type_name):
             return None
         moving = Moving(self._server, type_name, before, upto, at_most)
         for message in moving.messages:
@@ -226,6 +227,71 @@ class ClusterWrites:
             if not numbering.has(stored.row.shard):
                 self._server.messages.refile(stored, stored.row.shard % numbering.groups)
 
+    def begin_move(self, type_id: int, shards: Sequence[ShardId], target: str) -> Steps[list[ShardId]]:
+        type_name = self._name_of(type_id)
+        if type_name is None:
+            return []
+        yield from self._hold_type(type_name)
+        return self._rows.begin_move(type_name, shards, target)
+
+    def close_shards(self, type_id: int, shards: Sequence[ShardId], seconds: float) -> Steps[list[ShardId]]:
+        """Lock the type's row and then those of the shards, as a step of a resize does: decisions
+        that are under way come first.
+        """
+        type_name = self._name_of(type_id)
+        if type_name is None or not self._rows.at_step(type_name, shards, "copying"):
+            return []
+        yield Lock(("type", type_name))
+        for shard in sorted(set(shards)):
+            if (type_id, shard) in self._rows.epochs:
+                yield Lock(shard_key(type_id, shard))
+        yield Pause.COMMIT
+        found = self._rows.at_step(type_name, shards, "copying")
+        self._rows.close_until(type_name, found, self._server.now() + seconds)
+        self._rows.count_closing(type_name)
+        return found
+
+    def renew_closings(self, type_id: int, shards: Sequence[ShardId], seconds: float) -> Steps[list[ShardId]]:
+        type_name = self._name_of(type_id)
+        if type_name is None:
+            return []
+        for shard in self._rows.at_step(type_name, shards, "closed"):
+            yield Lock(("move", type_id, shard))
+        yield Pause.COMMIT
+        found = self._rows.at_step(type_name, shards, "closed")
+        self._rows.close_until(type_name, found, self._server.now() + seconds)
+        return found
+
+    def open_shards(self, type_id: int, shards: Sequence[ShardId]) -> Steps[list[ShardId]]:
+        type_name = self._name_of(type_id)
+        if type_name is None or not self._rows.at_step(type_name, shards, "closed"):
+            return []
+        yield Lock(("type", type_name))
+        for shard in self._rows.at_step(type_name, shards, "closed"):
+            yield Lock(("move", type_id, shard))
+        yield Pause.COMMIT
+        found = self._rows.at_step(type_name, shards, "closed")
+        self._rows.open(type_name, found)
+        self._rows.count_closing(type_name)
+        return found
+
+    def open_lapsed(self, term: Term) -> Steps[list[ClosedShard]]:
+        yield from self.guard(term)
+        types = sorted({each.type for each in self._rows.lapsed(self._server.now())})
+        for name in types:
+            yield Lock(("type", name))
+        if types:
+            yield Pause.COMMIT
+        # A closing that was renewed meanwhile has not lapsed.
+        found = [each for each in self._rows.lapsed(self._server.now()) if each.type in types]
+        for name in sorted({each.type for each in found}):
+            self._rows.open(name, [each.shard for each in found if each.type == name])
+            self._rows.count_closing(name)
+        return found
+
+    def _name_of(self, type_id: int) -> str | None:
+        return next((name for name, number in self._rows.type_ids.items() if number == type_id), None)
+
     def decide(self, term: Term, changes: Sequence[HomeChange]) -> Steps[list[ShardRow]]:
         """Lock the existing rows in one order, whatever their epochs; then insert new rows.
 
@@ -245,13 +311,13 @@ class ClusterWrites:
         for key, change in ordered:
             if epochs.get(key) == change.expected_epoch:
                 yield Lock(shard_key(*key))
-                if epochs[key] == change.expected_epoch:
-                    due.append(change)
+                if epochs[key] == change.expected_epoch and (permitted := self._rows.permitted(change)):
+                    due.append(permitted)
         for key, change in ordered:
             if not change.expected_epoch and key not in epochs:
                 yield Lock(shard_key(*key))
-                if key not in epochs:
-                    due.append(change)
+                if key not in epochs and (permitted := self._rows.permitted(change)):
+                    due.append(permitted)
         answer = self._rows.after(changes, due)
         yield Pause.COMMIT
         self._rows.change(term, due)

@@ -14,6 +14,7 @@ from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, Term
 from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import (
     Backend,
+    ClosedShard,
     CoordinatorRow,
     Decision,
     HomeChange,
@@ -175,6 +176,26 @@ class MemoryStore:
 
     async def refile(self, term: Term) -> None:
         await self._write("refile", self._writes.refile)
+
+    async def begin_move(self, type_id: int, shards: Sequence[ShardId], target: str) -> list[ShardId]:
+        return await self._write("begin_move", lambda: self._writes.begin_move(type_id, shards, target))
+
+    async def close_shards(self, type_id: int, shards: Sequence[ShardId], seconds: float) -> list[ShardId]:
+        return await self._write("close_shards", lambda: self._writes.close_shards(type_id, shards, seconds))
+
+    async def renew_closings(self, type_id: int, shards: Sequence[ShardId], seconds: float) -> list[ShardId]:
+        return await self._write(
+            "renew_closings", lambda: self._writes.renew_closings(type_id, shards, seconds)
+        )
+
+    async def open_shards(self, type_id: int, shards: Sequence[ShardId]) -> list[ShardId]:
+        return await self._write("open_shards", lambda: self._writes.open_shards(type_id, shards))
+
+    async def closed_shards(self) -> list[ClosedShard]:
+        return await self._ask("closed_shards", self._rows.closed)
+
+    async def open_lapsed(self, term: Term) -> list[ClosedShard]:
+        return await self._write("open_lapsed", lambda: self._writes.open_lapsed(term))
 
     async def ask_to(
         self, request: LeaveRequest | None, incarnations: Sequence[Incarnation], by: str = ""

@@ -26,6 +26,7 @@ from sharding_app.protocol.journals import journal_of
 from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import (
     Backend,
+    ClosedShard,
     CoordinatorRow,
     Decision,
     HomeChange,
@@ -279,6 +280,24 @@ class PostgresStore:
     async def refile(self, term: Term) -> None:
         await self._rows("refile")
 
+    async def begin_move(self, type_id: int, shards: Sequence[ShardId], target: str) -> list[ShardId]:
+        return await self._of_shards("move_begin", type_id, shards, target=target)
+
+    async def close_shards(self, type_id: int, shards: Sequence[ShardId], seconds: float) -> list[ShardId]:
+        return await self._of_shards("move_close", type_id, shards, seconds=seconds)
+
+    async def renew_closings(self, type_id: int, shards: Sequence[ShardId], seconds: float) -> list[ShardId]:
+        return await self._of_shards("move_renew", type_id, shards, seconds=seconds)
+
+    async def open_shards(self, type_id: int, shards: Sequence[ShardId]) -> list[ShardId]:
+        return await self._of_shards("move_open", type_id, shards)
+
+    async def closed_shards(self) -> list[ClosedShard]:
+        return [ClosedShard(*row) for row in await self._rows("move_closed")]
+
+    async def open_lapsed(self, term: Term) -> list[ClosedShard]:
+        return [ClosedShard(*row) for row in await self._rows("move_lapsed", {"term": term})]
+
     async def ask_to(
         self, request: LeaveRequest | None, incarnations: Sequence[Incarnation], by: str = ""
     ) -> list[Incarnation]:
@@ -319,6 +338,12 @@ class PostgresStore:
 
     async def close(self) -> None:
         await self._line.close()
+
+    async def _of_shards(
+        self, query: str, type_id: int, shards: Sequence[ShardId], **params: Any
+    ) -> list[ShardId]:
+        rows = await self._rows(query, {"type_id": type_id, "shards": list(shards), **params})
+        return [shard for (shard,) in rows]
 
     async def _shards(self, query: str, params: dict[str, Any] | None = None) -> list[ShardRow]:
         return [ShardRow(*row) for row in await self._rows(query, params)]
@@ -395,8 +420,9 @@ def _member(row: tuple[Any, ...]) -> Member:
 
 
 def config_of(row: Sequence[Any]) -> TypeConfig:
-    """Return a row of `types` without its number."""
-    return msgspec.structs.replace(TypeConfig(*row[:-1]), declared=tuple(row[-1]))
+    """Return a row of `types` without its number. One of `types_in_force` tells no closings."""
+    closings = row[11] if len(row) > 11 else 0
+    return msgspec.structs.replace(TypeConfig(*row[:10]), declared=tuple(row[10]), closings=closings)
 
 
 def type_parameters(configs: Sequence[TypeConfig]) -> dict[str, Any]:

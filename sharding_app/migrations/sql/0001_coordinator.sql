@@ -10,6 +10,8 @@ BEGIN
 END
 $guard$;
 
+-- A shard that is closed for a move to another journal (sharding_move) gets no home, whatever the coordinator knows: one
+-- that is to leave a home has none afterwards, and one without a home stays as it is.
 CREATE FUNCTION @schema@.sharding_decide_v1(
     my_term bigint, names text[], shards integer[], expected bigint[], epochs bigint[], homes text[], steps text[],
     journals text[]
@@ -26,17 +28,24 @@ BEGIN
         ORDER BY s.type_id, s.shard
         FOR NO KEY UPDATE OF s;
     UPDATE @schema@.sharding_shard s
-        SET epoch = change.epoch, home = change.home, step = change.step, updated_at = clock_timestamp()
+        SET epoch = change.epoch, updated_at = clock_timestamp(),
+            home = CASE WHEN m.shard IS NULL THEN change.home END,
+            step = CASE WHEN m.shard IS NULL THEN change.step ELSE 'stopped' END
         FROM unnest(names, shards, expected, epochs, homes, steps)
             AS change (name, shard, expected, epoch, home, step)
         JOIN @schema@.sharding_type t ON t.name = change.name
-        WHERE s.type_id = t.id AND s.shard = change.shard AND s.epoch = change.expected;
+        LEFT JOIN @schema@.sharding_move m
+            ON m.type_id = t.id AND m.shard = change.shard AND m.step = 'closed' AND change.step = 'home'
+        WHERE s.type_id = t.id AND s.shard = change.shard AND s.epoch = change.expected
+            AND (m.shard IS NULL OR s.home IS NOT NULL);
     INSERT INTO @schema@.sharding_shard (type_id, shard, epoch, home, step, followed, journal)
         SELECT t.id, change.shard, change.epoch, change.home, change.step, t.followed, change.journal
         FROM unnest(names, shards, expected, epochs, homes, steps, journals)
             AS change (name, shard, expected, epoch, home, step, journal)
         JOIN @schema@.sharding_type t ON t.name = change.name
-        WHERE change.expected = 0
+        WHERE change.expected = 0 AND NOT EXISTS (
+            SELECT FROM @schema@.sharding_move m
+            WHERE m.type_id = t.id AND m.shard = change.shard AND m.step = 'closed')
         ORDER BY t.id, change.shard
         ON CONFLICT DO NOTHING;
     RETURN QUERY
@@ -60,6 +69,36 @@ BEGIN
         RETURNING t.name, t.workers, t.workers_wanted, t.workers_revision;
 END
 $force$;
+
+-- Opens the shards whose closing has lapsed: the command that moves them to another journal has stopped.
+CREATE FUNCTION @schema@.sharding_open_lapsed_v1(my_term bigint)
+RETURNS TABLE (type text, shard integer, target text) LANGUAGE plpgsql AS $open$
+#variable_conflict use_column
+DECLARE
+    types integer[];
+BEGIN
+    PERFORM @schema@.sharding_guard_v1(my_term);
+    -- The rows of types first, as whoever closes shards.
+    types := ARRAY(
+        SELECT t.id FROM @schema@.sharding_type t
+        WHERE EXISTS (
+            SELECT FROM @schema@.sharding_move m
+            WHERE m.type_id = t.id AND m.step = 'closed' AND m.closed_until < clock_timestamp())
+        ORDER BY t.id FOR NO KEY UPDATE);
+    RETURN QUERY
+        WITH opened AS (
+            UPDATE @schema@.sharding_move m SET step = 'copying', closed_until = NULL, at = clock_timestamp()
+            WHERE m.type_id = ANY (types) AND m.step = 'closed' AND m.closed_until < clock_timestamp()
+            RETURNING m.type_id, m.shard, m.target
+        ), counted AS (
+            UPDATE @schema@.sharding_type t SET closings = t.closings + 1
+            WHERE t.id IN (SELECT o.type_id FROM opened o)
+        )
+        SELECT t.name, o.shard, o.target
+        FROM opened o JOIN @schema@.sharding_type t ON t.id = o.type_id
+        ORDER BY t.name, o.shard;
+END
+$open$;
 
 -- Bury a dead node: end its sessions and delete its row. It is buried only while both of its locks are free. The verdict
 -- rests on a reading that may be old by now; a node that came back since has taken its locks and then written to its row,

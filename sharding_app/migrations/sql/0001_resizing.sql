@@ -36,10 +36,45 @@ RETURNS integer[] LANGUAGE sql STABLE PARALLEL SAFE AS $former$
         WHERE t.id = of_type)
 $former$;
 
+-- Says how many shards a type is to have. The coordinator changes the groups of shards, one after the other. Shards that lie
+-- in different journals cannot become one, and none may be on its way to another journal. No row: refused.
+CREATE FUNCTION @schema@.sharding_resize_v1(type_name text, known integer, wanted integer, by_whom text)
+RETURNS TABLE (number integer, shards_wanted integer) LANGUAGE plpgsql AS $resize$
+#variable_conflict use_column
+DECLARE
+    of_type integer;
+BEGIN
+    -- A move of shards holds this row while it begins: the rows that it has made are seen by what follows.
+    SELECT t.id INTO of_type FROM @schema@.sharding_type t WHERE t.name = type_name FOR NO KEY UPDATE;
+    RETURN QUERY
+        WITH wished AS (
+            UPDATE @schema@.sharding_type t SET
+                shards_wanted = wanted, shards_revision = t.shards_revision + 1,
+                declared_shards = ARRAY(
+                    SELECT DISTINCT each.number FROM unnest(t.declared_shards || t.number_of_shards || wanted) AS each (number)
+                    ORDER BY each.number)
+            WHERE t.id = of_type AND NOT t.changeable AND t.shards_wanted = 0 AND t.number_of_shards = known
+                AND NOT EXISTS (
+                    SELECT FROM @schema@.sharding_shard s
+                    WHERE s.type_id = t.id AND s.shard < t.number_of_shards
+                    GROUP BY s.shard % least(t.number_of_shards, wanted)
+                    HAVING count(DISTINCT s.journal) > 1)
+                AND NOT EXISTS (
+                    SELECT FROM @schema@.sharding_move m WHERE m.type_id = t.id AND m.step IN ('copying', 'closed'))
+            RETURNING t.name, t.number_of_shards, t.shards_wanted
+        ), noted AS (
+            INSERT INTO @schema@.sharding_decision (action, subject, detail)
+            SELECT 'resize_asked', w.name, format('%s -> %s shards, by %s', w.number_of_shards, w.shards_wanted, by_whom)
+            FROM wished w WHERE by_whom <> ''
+        )
+        SELECT w.number_of_shards, w.shards_wanted FROM wished w;
+END
+$resize$;
+
 -- One step of a resize: the groups from the first that has not changed to `upto`, while no shard of them has a home. The
 -- rows of their entities move first, some at a time: until all have, the answer has the known revision, and the caller
 -- comes again. The shards of these groups get an epoch that none of them has had, so that a frozen home writes nothing.
--- No row: the revision is another one, or a shard has a home.
+-- No row: the revision is another one, a shard has a home, or shards of the type are on their way to another journal.
 CREATE FUNCTION @schema@.sharding_renumber_v1(
     my_term bigint, type_name text, known_revision bigint, upto integer, least_epoch bigint, at_most integer
 ) RETURNS TABLE (
@@ -62,6 +97,9 @@ BEGIN
         WHERE y.name = type_name AND y.shards_revision = known_revision AND y.shards_wanted > 0
         FOR NO KEY UPDATE;
     IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    IF EXISTS (SELECT FROM @schema@.sharding_move m WHERE m.type_id = t.id AND m.step IN ('copying', 'closed')) THEN
         RETURN;
     END IF;
     groups := least(t.number_of_shards, t.shards_wanted);

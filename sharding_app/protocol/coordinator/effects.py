@@ -49,6 +49,10 @@ class ReadShards(msgspec.Struct, frozen=True):
     types: list[str]
 
 
+class ReadClosings(msgspec.Struct, frozen=True):
+    """Read which shards are closed for a move: one was not known. Report with `closings_read`."""
+
+
 class Tell(msgspec.Struct, frozen=True):
     """Send a message to a process."""
 
@@ -69,4 +73,4 @@ class Note(msgspec.Struct, frozen=True):
     decision: Decision
 
 
-CoordinatorEffect = Decide | Bury | PutInForce | Renumber | ReadShards | Tell | TellAll | Note
+CoordinatorEffect = Decide | Bury | PutInForce | Renumber | ReadShards | ReadClosings | Tell | TellAll | Note

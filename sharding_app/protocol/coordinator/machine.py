@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sharding_app.protocol.allocation.strategy import ShardAllocationStrategy
 from sharding_app.protocol.coordinator.audience import Audience
+from sharding_app.protocol.coordinator.closings import Closings
 from sharding_app.protocol.coordinator.fencing import Fencing
 from sharding_app.protocol.coordinator.handoff import HandOffs
 from sharding_app.protocol.coordinator.operator import Operator
@@ -50,7 +51,7 @@ from sharding_app.protocol.messages import (
     ShardStopped,
 )
 from sharding_app.protocol.numbering import Numbering
-from sharding_app.protocol.records import HomeChange, Member, NumberOfWorkers, ShardRow
+from sharding_app.protocol.records import ClosedShard, HomeChange, Member, NumberOfWorkers, ShardRow
 
 TRUST_SECONDS = 3.0
 """For this time after its election a coordinator counts the living homes of shards as heard,
@@ -95,6 +96,7 @@ class Coordinator:
         self.rebalancing = Rebalancing(self.tables, self.handoffs, settings.rebalance_interval_seconds)
         self.worker_sets = WorkerSets(self.tables, self.outbox, self.handoffs)
         self.resizing = Resizing(self.tables, self.outbox, self.handoffs, self.audience)
+        self.closings = Closings(self.tables, self.outbox, self.handoffs)
         self.operator = Operator(me, self.tables, self.outbox, self.handoffs, self.rebalancing)
         self.waiters: dict[ShardKey, dict[Incarnation, None]] = {}
         "Processes that have asked for a shard's home and are not answered yet."
@@ -244,6 +246,7 @@ class Coordinator:
                 # It has stopped and no region could take it: the next region that can gets it,
                 # asked for or not.
                 self.handoffs.forget(key)
+        self.closings.decided(changes, rows)
         self.fencing.decided(changes)
         self.fencing.fence_orphans(now)
         self._serve_waiters(now)
@@ -279,6 +282,13 @@ class Coordinator:
     def not_renumbered(self, type_name: str, now: float) -> None:
         """Take in that a step of a resize is not written, or that this is not known."""
         self.resizing.not_renumbered(type_name, now)
+
+    def closings_read(self, closed: Sequence[ClosedShard], opened: Sequence[ShardRow], now: float) -> None:
+        """Take in which shards are closed for a move, and the rows of those that were so and are
+        open again.
+        """
+        self.closings.read(closed, opened)
+        self._serve_waiters(now)
 
     def rows_read(self, types: Sequence[str], rows: Sequence[ShardRow], now: float) -> None:
         """Take in all rows of these types, read because some had vanished."""
@@ -479,6 +489,7 @@ class Coordinator:
         self.handoffs.tick(now)
         self.worker_sets.tick(now)
         self.resizing.tick(now)
+        self.closings.tick(now)
         self.rebalancing.tick(now)
         self.timeline.tick(now, busy=self.busy)
 
@@ -502,6 +513,7 @@ class Coordinator:
             or self.rebalancing.busy
             or self.worker_sets.busy
             or self.resizing.busy
+            or self.closings.busy
             or self.audience.busy
         )
 

@@ -100,6 +100,8 @@ class Operator:
             )
         if row.home == request.target:
             return ReplyCode.REFUSED, "The shard is already there."
+        if key in self._placement.closed:
+            return ReplyCode.REFUSED, "The shard moves to another journal: it gets a home again after that."
         moving = key in self._handoffs.active or key in self._handoffs.queued
         if moving or key in self._tables.starting or key in self._tables.writing:
             return ReplyCode.REFUSED, "The shard is already moving."

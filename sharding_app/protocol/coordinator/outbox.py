@@ -13,6 +13,7 @@ from sharding_app.protocol.coordinator.effects import (
     Decide,
     Note,
     PutInForce,
+    ReadClosings,
     ReadShards,
     Renumber,
     Tell,
@@ -62,6 +63,9 @@ class Outbox:
     def read_shards(self, types: Iterable[str]) -> None:
         if names := list(types):
             self.effects.append(ReadShards(names))
+
+    def read_closings(self) -> None:
+        self.effects.append(ReadClosings())
 
     def note(self, action: str, subject: str, detail: str = "") -> None:
         self.effects.append(Note(Decision(action, subject, detail)))

@@ -34,6 +34,8 @@ class Placement:
         self.numbers: dict[str, Numbering] = {}
         "The numbers of shards of each type."
         self.resized_at_once = resized_at_once
+        self.closed: dict[ShardKey, str] = {}
+        "Shards that are closed for a move to another journal, and its name."
         self.members: dict[Incarnation, Member] = {}
         self.suspect: frozenset[Incarnation] = frozenset()
         self.rows: dict[ShardKey, ShardRow] = {}
@@ -222,9 +224,11 @@ class Placement:
         return numbers is None or shard < max(numbers.workers, numbers.wanted)
 
     def may_live(self, key: ShardKey) -> bool:
-        """Tell whether a shard may have a home now: not while its group is about to be resized, not
-        a worker beyond the number in force, and none during a rescale.
+        """Tell whether a shard may have a home now: not while it is closed for a move, or its group
+        is about to be resized, not a worker beyond the number in force, and none during a rescale.
         """
+        if key in self.closed:
+            return False
         type_name, shard = key
         numbering = self.numbers.get(type_name)
         if numbering is not None and numbering.closed(shard, self.resized_at_once):

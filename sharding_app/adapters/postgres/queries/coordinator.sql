@@ -1,1 +1,1 @@
-SELECT term, incarnation, (SELECT coalesce(sum(shards_revision), 0)::bigint FROM sharding_type) FROM sharding_coordinator;
+SELECT term, incarnation, (SELECT coalesce(sum(shards_revision + closings), 0)::bigint FROM sharding_type) FROM sharding_coordinator;

@@ -11,7 +11,16 @@ from sharding_app.adapters.memory.cluster_rows import ClusterRows, check_row
 from sharding_app.ports.store import StoreRefused
 from sharding_app.protocol.allocation.least_shards import LeastShardAllocation
 from sharding_app.protocol.allocation.strategy import ShardAllocationStrategy
-from sharding_app.protocol.coordinator.effects import Bury, Decide, Note, ReadShards, Renumber, Tell, TellAll
+from sharding_app.protocol.coordinator.effects import (
+    Bury,
+    Decide,
+    Note,
+    ReadClosings,
+    ReadShards,
+    Renumber,
+    Tell,
+    TellAll,
+)
 from sharding_app.protocol.coordinator.machine import Coordinator
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
 from sharding_app.protocol.ids import ShardKey, Term
@@ -89,6 +98,7 @@ class Play:
         if store is not None:
             known |= {name: config.numbering for name, config in store.types.items()}
         self.machine.types_read(known)
+        self.read_closings()
         self.machine.loaded(list(self.rows.values()), list(members), self.now)
         self.play()
 
@@ -152,9 +162,8 @@ class Play:
                     case Decide():
                         self.decided_times += 1
                         self.refuse_or_write(effect.changes)
-                    case ReadShards():
-                        found = [row for row in self.rows.values() if row.type in effect.types]
-                        machine.rows_read(effect.types, found, self.now)
+                    case ReadShards() | ReadClosings():
+                        self._read(effect)
                     case Bury():
                         self.members.pop(effect.incarnation, None)
                         machine.buried(effect.incarnation, self.now)
@@ -171,6 +180,13 @@ class Play:
                     case Note():
                         self.notes.append(effect.decision)
 
+    def _read(self, effect: ReadShards | ReadClosings) -> None:
+        if isinstance(effect, ReadClosings):
+            self.read_closings()
+            return
+        found = [row for row in self.rows.values() if row.type in effect.types]
+        self.machine.rows_read(effect.types, found, self.now)
+
     def _renumber(self, effect: Renumber) -> None:
         """Take a step of a resize by the rules of the store."""
         self.steps.append(effect)
@@ -185,6 +201,15 @@ class Play:
         rows = self.store.renumbered(effect.type, effect.upto, effect.least_epoch)
         after = self.store.types[effect.type].numbering
         self.machine.renumbered(effect.type, effect.before, after, rows, self.now)
+
+    def read_closings(self) -> None:
+        """Read which shards are closed, as the shell does."""
+        if self.store is None:
+            return
+        closed = self.store.closed()
+        opened = self.machine.closings.opened(closed)
+        rows = [self.store.shards[name, shard] for name, shards in opened.items() for shard in shards]
+        self.machine.closings_read(closed, rows, self.now)
 
     def refuse_or_write(self, given: Sequence[HomeChange]) -> None:
         bad = [each for each in given if (each.type, each.shard) in self.refused or self._cannot_be(each)]
@@ -206,9 +231,10 @@ class Play:
         if self.store is not None:
             epochs, numbers = self.store.epochs, self.store.type_ids
             due = [
-                each
+                permitted
                 for each in changes
                 if epochs.get((numbers[each.type], each.shard), 0) == each.expected_epoch
+                and (permitted := self.store.permitted(each))
             ]
             answer = self.store.after(changes, due)
             self.store.change(1, due)

@@ -1,0 +1,1 @@
+SELECT type, shard, target FROM sharding_open_lapsed_v1(%(term)s);
