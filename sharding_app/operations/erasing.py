@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Callable
 
 from sharding_app.adapters.postgres.connection import Conninfo
-from sharding_app.adapters.postgres.deletion import NodesAlive, erase_entity
+from sharding_app.adapters.postgres.deletion import NodesAlive, count_entity, erase_entity
 from sharding_app.adapters.postgres.further_journals import NONE, Further
+from sharding_app.adapters.postgres.left_copies import count_in_copies, erase_in_copies
 from sharding_app.operations.connectivity import joined
 from sharding_app.operations.diagnosis.read_journal import shard_by_id
 from sharding_app.ports.journal import Erasure
@@ -41,16 +42,28 @@ def erase(
 ) -> tuple[str, Erasure]:
     """Erase an entity. Return the name of the home that has erased it, or "", and the rows.
 
-    `timeout` limits the seconds without progress. Raises NotErased, CannotReach, psycopg.Error.
+    `timeout` limits the seconds without progress. Copies that its shard has left in former journals
+    lose it too: all of these have to answer before anything is erased. Raises NotErased,
+    CannotReach, JournalDown, UnknownJournals, psycopg.Error.
     """
+    count_in_copies(where, further, name, entity)
+    home = ""
     try:
         found = erase_entity(
             where, name, entity, by, lambda done: progress(f"{done.events} events erased"), further=further
         )
     except NodesAlive:
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            return runner.run(_at_home(name, entity, by, timeout, progress))
-    return "", found
+            home, found = runner.run(_at_home(name, entity, by, timeout, progress))
+    # Behind the erasure: a shard that has moved meanwhile may have left a copy of the entity.
+    return home, found + erase_in_copies(where, further, name, entity)
+
+
+def count(where: Conninfo, name: str, entity: str, further: Further = NONE) -> Erasure:
+    """Count the rows of an entity, where it lies and in copies that its shard has left. Raises
+    UnknownJournals, JournalDown, psycopg.Error.
+    """
+    return count_entity(where, name, entity, further=further) + count_in_copies(where, further, name, entity)
 
 
 async def _at_home(

@@ -14,7 +14,7 @@ from django.core.management.base import CommandError
 from sharding_app.adapters.personal.sealing import NO_KEYS, NoKeys, answered, index_key
 from sharding_app.adapters.personal.vault import mark_of, new_row
 from sharding_app.adapters.postgres.connection import Conninfo
-from sharding_app.adapters.postgres.deletion import ServerError, count_entity
+from sharding_app.adapters.postgres.deletion import ServerError
 from sharding_app.adapters.postgres.errors import explain
 from sharding_app.adapters.postgres.further_journals import UnknownJournals
 from sharding_app.adapters.postgres.subjects import Subjects
@@ -23,7 +23,7 @@ from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.projections import projections
 from sharding_app.entities.registry import registry
 from sharding_app.errors import Unavailable, WrongContext
-from sharding_app.operations.erasing import NotErased, Progress, erase
+from sharding_app.operations.erasing import NotErased, Progress, count, erase
 from sharding_app.ports.journal import Erasure
 from sharding_app.settings.load import get_settings
 from sharding_app.wiring import conninfo, further_ways, personal_vault
@@ -108,7 +108,7 @@ def counted_rows(where: Conninfo, subject: str | int | UUID) -> SubjectErasure:
     """Count the rows of the person's own entities, and erase nothing. Raises psycopg.Error."""
     name = identifiers.entity_id(subject)
     further = further_ways(get_settings())
-    found = {each: count_entity(where, each, name, further=further) for each in own_types()}
+    found = {each: count(where, each, name, further) for each in own_types()}
     return SubjectErasure(found, to_rebuild(), tuple(each.name for each in _others()))
 
 

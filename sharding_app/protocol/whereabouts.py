@@ -20,6 +20,11 @@ class Whereabouts:
         self._numbering = numbering
         self._journals = dict(journals)
 
+    @property
+    def by_hash(self) -> bool:
+        """Whether an id tells its shard, whatever its rows say."""
+        return self._numbering is not None
+
     def shard_of(self, entity: EntityId, written: ShardId) -> ShardId:
         """Return the shard of an entity. `written`: the shard that stands in one of its rows. It is
         that of the time at which the row was written, and holds where no resize is possible.

@@ -28,11 +28,20 @@ import psycopg
 from psycopg import sql
 
 from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
-from sharding_app.adapters.postgres.further_journals import NONE, Further, connect, epochs, stand, used
+from sharding_app.adapters.postgres.further_journals import (
+    NONE,
+    Further,
+    connect,
+    epochs,
+    stand,
+    used,
+    whereabouts_of,
+)
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.store import config_of, type_parameters
 from sharding_app.ports.journal import Erasure
 from sharding_app.protocol.ids import EntityId, Epoch, ShardId
+from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.protocol.records import TypeConfig
 
 EVENTS_AT_ONCE = 5_000
@@ -108,9 +117,14 @@ def count_entity(conninfo: Conninfo, type_name: str, entity: str, *, further: Fu
         if known is None:
             return Erasure()
         found = Erasure(*_one(connection, "erase_count", known))
-        for name in _journals_of(connection, type_name, known, further):
+        names = _journals_of(connection, type_name, known, further)
+        places = _Places(connection, known)
+        if not places.lies_in(connection, CLUSTERS_OWN):
+            found = Erasure(messages=found.messages)  # from outside; the others are a copy
+        for name in names:
             journal = stack.enter_context(connect(name, further, "deletion", read_only=True))
-            found += Erasure(*_one(journal, "erase_count", known))
+            if places.lies_in(journal, name):
+                found += Erasure(*_one(journal, "erase_count", known))
         return found
 
 
@@ -129,16 +143,22 @@ def erase_entity(
 
     A living home may hold the entity in memory, so it erases it itself
     (`runtime.hosting.erasure`). The epochs of all shards in which the entity has left rows are
-    raised, since it may begin to live in any of them.
+    raised, since it may begin to live in any of them. Copies that a move has made stay as they are
+    (`left_copies`).
     """
     with _connected(conninfo) as connection, ExitStack() as stack:
         known = _entity(connection, type_name, entity)
         if known is None:
             return Erasure()
-        found = {connection: dict(_rows(connection, "erase_find", known))}
+        places = _Places(connection, known)
+        is_here = places.lies_in(connection, CLUSTERS_OWN)
+        find = "erase_find" if is_here else "erase_outside_find"
+        found = {connection: dict(_rows(connection, find, known))}
         shards = dict(found[connection])
         for name in _journals_of(connection, type_name, known, further):
             journal = stack.enter_context(connect(name, further, "deletion"))
+            if not places.lies_in(journal, name):
+                continue
             found[journal] = dict(_rows(journal, "erase_find", known))
             # Whose home a shard has is said by the coordinator's row.
             there = epochs(connection, known["type_id"], [*found[journal]])
@@ -162,7 +182,8 @@ def erase_entity(
         for journal, left in reversed(found.items()):
             if left:
                 raised = {each: fenced[each] for each in sorted(left)}
-                piece = _erase(journal, params, raised, events_at_once, total, progress)
+                statement = "erase" if is_here or journal is not connection else "erase_outside"
+                piece = _erase(journal, statement, params, raised, events_at_once, total, progress)
                 if journal is not connection:
                     _note_erased(connection, params, piece)
                 total += piece
@@ -171,6 +192,7 @@ def erase_entity(
 
 def _erase(
     connection: Connection,
+    statement: str,
     params: dict[str, Any],
     raised: Mapping[ShardId, Epoch],
     events_at_once: int,
@@ -191,7 +213,7 @@ def _erase(
     while not erased.whole:
         with connection.transaction():
             whole = _one(connection, "erase_held", seen)
-            piece = _rows(connection, "erase", {**held, "events_before": erased.events})
+            piece = _rows(connection, statement, {**held, "events_before": erased.events})
             if not piece or whole != (True,):
                 raise NodesAlive
         erased += Erasure(*piece[0])
@@ -217,6 +239,24 @@ def _journals_of(
         return names
     found = _rows(connection, "journal_of", dict(known))
     return [name for (name,) in found if name]
+
+
+class _Places:
+    """Where an entity lies. Other journals may have a copy of its rows, which a move has made."""
+
+    def __init__(self, cluster: Connection, known: Mapping[str, Any]) -> None:
+        self._known = known
+        self._places = whereabouts_of(_rows(cluster, "whereabouts", dict(known))[0])
+
+    def lies_in(self, journal: Connection, name: str) -> bool:
+        """Tell whether the rows that a journal has of the entity are no copy. Where its shard is
+        not known here, they say it themselves.
+        """
+        if self._places.by_hash:
+            return self._places.journal_of(self._known["entity"], 0) == name
+        shards = [shard for (shard,) in _rows(journal, "erase_shards", dict(self._known))]
+        lying = {self._places.journal_of(self._known["entity"], shard) for shard in shards}
+        return name in lying or not lying
 
 
 def _entity(connection: Connection, type_name: str, entity: str) -> dict[str, Any] | None:

@@ -7,12 +7,12 @@ from django.apps import apps
 from django.db.models import Value
 from django.db.models.functions import Replace
 
-from sharding_app.adapters.postgres.deletion import count_entity, scrub_tables
+from sharding_app.adapters.postgres.deletion import scrub_tables
 from sharding_app.management.deletion_command import DeletionCommand, amount, counts
 from sharding_app.management.operator_command import refused, signed
 from sharding_app.management.progress import Progress
 from sharding_app.operations.console import counted
-from sharding_app.operations.erasing import NotErased, erase
+from sharding_app.operations.erasing import NotErased, count, erase
 from sharding_app.ports.journal import Erasure
 
 
@@ -57,7 +57,7 @@ class Command(DeletionCommand):
         self.result(dry_run=options["dry_run"], erased=counts(found))
 
     def _counted(self, name: str, entity: str) -> Erasure:
-        found = self.on_database(lambda where: count_entity(where, name, entity, further=self.further()))
+        found = self.on_database(lambda where: count(where, name, entity, self.further()))
         self._something(found, name, entity)
         return found
 
