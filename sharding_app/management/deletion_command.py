@@ -9,7 +9,7 @@ import msgspec
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.deletion import NodesAlive, ServerError, UnknownTypes, living_hosts
 from sharding_app.adapters.postgres.further_journals import Further, JournalDown, UnknownJournals
-from sharding_app.adapters.postgres.transfer import Resizing
+from sharding_app.adapters.postgres.transfer import Moved, Resizing
 from sharding_app.management.operator_command import OperatorCommand, refused
 from sharding_app.operations.connectivity import database_trouble
 from sharding_app.operations.console import counted
@@ -41,6 +41,8 @@ class DatabaseCommand(OperatorCommand):
             return work(conninfo(settings.lifeline_database))
         except NodesAlive as error:
             raise refused(running(error.names)) from error
+        except Moved as error:
+            raise refused(f"{error}: run the command again.") from error
         except Resizing as error:
             raise refused(
                 f"{error}: wait until that is done (manage.py sharding_resize {error.name})."

@@ -71,8 +71,8 @@ class Archive(Transfer):
         after = ""
         while True:
             rows = self._rows("archive_page", {**wanted, "after": after})
-            for one, is_old, last, events in rows:
-                if is_old:
+            for one, is_old, last, events, written in rows:
+                if is_old and self.lies_here(one, written):
                     yield Dormant(one, last, events)
             if len(rows) < PAGE_ENTITIES:
                 return

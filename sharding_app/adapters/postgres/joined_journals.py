@@ -1,12 +1,14 @@
 """Reads, removes and puts back what a type has stored in several journals, as if it were one.
 
 Contract: pages of the journals are merged by their keys, so that the order of a file is that of one
-journal. What is written goes to the journal of the shard; the type is fenced there as in the
-cluster's own database. All journals of a type answer before anything is read or written.
+journal. Rows of entities that do not lie in a journal are left out: they are a copy that a move is
+making there, or has left behind. Work that goes on while a shard moves ends with `Moved`. What is
+written goes to the journal of the shard; the type is fenced there as in the cluster's own database.
+All journals of a type answer before anything is read or written.
 """
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
@@ -27,13 +29,15 @@ from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.transfer import (
     Age,
     KnownType,
+    Moved,
     Resizing,
     StoredRow,
     StoredSnapshot,
 )
 from sharding_app.ports.journal import Archival
-from sharding_app.protocol.ids import Epoch, ShardId
+from sharding_app.protocol.ids import EntityId, Epoch, ShardId
 from sharding_app.protocol.journals import CLUSTERS_OWN, journal_of
+from sharding_app.protocol.whereabouts import Whereabouts
 
 T = TypeVar("T")
 _BY_KEY = attrgetter("entity", "seq")
@@ -55,6 +59,9 @@ class _Part(Archive):
 
     def same_numbers(self, known: KnownType) -> None:
         self._whole.same_numbers(known)
+
+    def lies_here(self, entity: EntityId, written: ShardId) -> bool:
+        return self._whole.whereabouts.journal_of(entity, written) == self._name
 
     def remove(self, number: int, entity: str, shard: ShardId, mark: str) -> Archival:
         """As of one journal, with the homes of the coordinator's rows, which are raised first."""
@@ -90,7 +97,9 @@ class Journals(Archive):
     _stack: ExitStack
     _parts: dict[str, _Part]
     _places: dict[ShardId, str]
+    _known: Set[ShardId]
     _name: str
+    whereabouts: Whereabouts
 
     def __init__(
         self,
@@ -107,7 +116,8 @@ class Journals(Archive):
     def __enter__(self) -> "Journals":
         super().__enter__()
         self._stack = ExitStack()
-        self._parts, self._places, self._name = {}, {}, ""
+        self._parts, self._places, self._known, self._name = {}, {}, set(), ""
+        self.whereabouts = Whereabouts(None, {})
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -125,6 +135,15 @@ class Journals(Archive):
         super().same_numbers(known)
         if set(self._journals(known)) - self._parts.keys():
             raise Resizing(known.config.name)  # a shard has got its first home in another journal
+        self._refuse_moved(known.number)
+
+    def _refuse_moved(self, number: int) -> None:
+        """Raise Moved if a shard lies in another journal than when the type was looked up."""
+        now: dict[ShardId, str] = dict(self._rows("journal_shards", {"type_id": number}))
+        if any(now.get(shard, CLUSTERS_OWN) != name for shard, name in self._places.items()) or (
+            self._known & now.keys() - self._places.keys()
+        ):
+            raise Moved(self._name)
 
     def in_use(self) -> list[str]:
         """Return the further journals that have shards of any type."""
@@ -139,14 +158,32 @@ class Journals(Archive):
         self._parts = {}
         for name in self._journals(known):
             self._open(name)
-        self._places = {}
+        lying: dict[ShardId, str] = dict(self._rows("shard_journals", {"type_id": known.number}))
+        self._known = lying.keys()
+        self._places = {shard: name for shard, name in lying.items() if name}
+        self.whereabouts = Whereabouts(None, {})
         if self._parts:
-            self._places = dict(self._rows("journal_shards", {"type_id": known.number}))
+            by_hash = known.config.extractor.startswith("hash:")
+            self.whereabouts = Whereabouts(known.config.numbering if by_hash else None, self._places)
 
     def _open(self, name: str) -> None:
         if name not in self._parts:
             journal = connect(name, self._further, "transfer", read_only=self._read_only)
             self._parts[name] = _Part(name, self._stack.enter_context(journal), self)
+
+    def lies_here(self, entity: EntityId, written: ShardId) -> bool:
+        return self.whereabouts.journal_of(entity, written) == CLUSTERS_OWN
+
+    def _part_of(self, number: int, entity: EntityId) -> Archive:
+        """Return the journal in which the history of an entity lies."""
+        if not self.whereabouts.by_hash:
+            for part in self._parts.values():
+                shards = part._rows("erase_shards", {"type_id": number, "entity": entity})
+                if any(part.lies_here(entity, shard) for (shard,) in shards):
+                    return part
+            return _Own(self)
+        name = self.whereabouts.journal_of(entity, 0)
+        return self._parts[name] if name else _Own(self)
 
     def _lies_in(self, shard: ShardId) -> str:
         return self._places.get(shard, CLUSTERS_OWN)
@@ -221,16 +258,19 @@ class Journals(Archive):
     def move_page(
         self, number: int, entity: str, age: Age, write: Callable[[list[StoredRow]], object]
     ) -> bool:
-        """An entity's events are in one journal: in the others nothing is found."""
-        parts = (part.move_page(number, entity, age, write) for part in self._parts.values())
-        return super().move_page(number, entity, age, write) or any(parts)
+        if not self._parts:
+            return super().move_page(number, entity, age, write)
+        return self._part_of(number, entity).move_page(number, entity, age, write)
 
     def move_through(self, number: int, entity: str, seq: int, age: Age) -> None:
-        super().move_through(number, entity, seq, age)
-        for part in self._parts.values():
-            part.move_through(number, entity, seq, age)
+        if not self._parts:
+            super().move_through(number, entity, seq, age)
+        else:
+            self._part_of(number, entity).move_through(number, entity, seq, age)
 
     def remove(self, number: int, entity: str, shard: ShardId, mark: str) -> Archival:
+        if self._further:
+            self._refuse_moved(number)
         name = self._lies_in(shard)
         if not name:
             return super().remove(number, entity, shard, mark)

@@ -17,6 +17,7 @@ from sharding_app.adapters.postgres.connection import Conninfo, command_paramete
 from sharding_app.adapters.postgres.deletion import NodesAlive, UnknownTypes
 from sharding_app.adapters.postgres.sql import HIGHEST, QUERIES
 from sharding_app.adapters.postgres.store import config_of
+from sharding_app.protocol.ids import EntityId, ShardId
 from sharding_app.protocol.records import TypeConfig
 
 PAGE_ROWS = 500
@@ -30,6 +31,14 @@ class Resizing(Exception):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name} is being resized")
+        self.name = name
+
+
+class Moved(Resizing):
+    """Shards of the type have moved to another journal meanwhile."""
+
+    def __init__(self, name: str) -> None:
+        Exception.__init__(self, f"shards of {name} have just moved to another journal")
         self.name = name
 
 
@@ -107,6 +116,12 @@ class Transfer:
         if self.type(known.config.name).config.numbering != known.config.numbering:
             raise Resizing(known.config.name)
 
+    def lies_here(self, entity: EntityId, written: ShardId) -> bool:
+        """Tell whether rows of an entity are no copy that a move has made; `written`: the shard
+        that stands in them.
+        """
+        return True
+
     def cluster_id(self) -> str:
         found = self._rows("known_cluster_id", {})
         return str(found[0][0]) if found else ""
@@ -117,15 +132,17 @@ class Transfer:
         self, number: int, entity: str | None = None, after: tuple[str, int] = ("", 0)
     ) -> Iterator[StoredSnapshot]:
         """Read a type's snapshots, or an entity's, after a key."""
-        for row in self._paged("export_snapshots", number, entity, after):
-            yield StoredSnapshot(*row)
+        for *row, shard in self._paged("export_snapshots", number, entity, after):
+            if self.lies_here(row[0], shard):
+                yield StoredSnapshot(*row)
 
     def events(
         self, number: int, entity: str | None = None, after: tuple[str, int] = ("", 0)
     ) -> Iterator[StoredRow]:
         """Read a type's events, or an entity's, after a key."""
-        for row in self._paged("export_events", number, entity, after):
-            yield StoredRow(*row)
+        for *row, shard in self._paged("export_events", number, entity, after):
+            if self.lies_here(row[0], shard):
+                yield StoredRow(*row)
 
     def remembered(self, number: int, entity: str | None, shards: range, after: str = "") -> Iterator[str]:
         """Read the remembered ids of these shards of a type, shard by shard, or whether an entity
@@ -165,8 +182,8 @@ class Transfer:
         wanted = {"type_id": number, "window": age.seconds, "keep": age.keep, "limit": PAGE_ROWS, **bounds}
         while True:
             rows = self._rows("trimmable", {**wanted, "after": after})
-            for one, may_go, _, events in rows:
-                if may_go:
+            for one, may_go, _, events, shard in rows:
+                if may_go and self.lies_here(one, shard):
                     yield one, events
             if not rows or rows[0][2] < PAGE_ROWS:
                 return
@@ -190,7 +207,7 @@ class Transfer:
                     })  # fmt: skip
                     gone = self._trim(number, entity, HIGHEST_NUMBER, age, PAGE_ROWS)
                     if gone:
-                        write([StoredRow(*each) for each in rows[:gone]])
+                        write([StoredRow(*each) for *each, _ in rows[:gone]])
                 return gone > 0
             except psycopg.errors.SerializationFailure:
                 continue

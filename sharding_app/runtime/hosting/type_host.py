@@ -210,6 +210,8 @@ class TypeHost:
             group.create_task(self.loader.run())
             group.create_task(self.execution.snapshots.run())
             if self.execution.retention.deletes:
+                if len(self._all_journals) > 1:
+                    self.execution.retention.lying = self._lying_here
                 group.create_task(self.execution.retention.run(self._store, self.me, self._retain_seconds))
             if self.remembering is not None:
                 group.create_task(self.remembering.run())
@@ -643,6 +645,10 @@ class TypeHost:
                 return None
 
         return journal_of, frozenset(places.values())
+
+    async def _lying_here(self) -> Callable[[str], bool]:
+        journal_of, _ = await self._lying()
+        return lambda entity: journal_of(entity) == self.part.name
 
     async def at_home(self, slot: Resident) -> bool:
         shard = slot.shard

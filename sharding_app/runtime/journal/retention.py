@@ -4,11 +4,13 @@ never called again, on a way along all snapshots of the type.
 Contract: the statement that deletes decides which events may go, however late it executes: only
 those that a kept snapshot covers and that all projections have passed, oldest first, and never the
 newest one. So no fence is needed, and two nodes on the same way do no harm. The oldest node that
-hosts the type goes alone, a page at a time, with a pause after each.
+hosts the type goes alone, a page at a time, with a pause after each. It leaves out entities that do
+not lie in the journal: a move compares the copy that it makes of them with its source.
 """
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
 
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.ports.journal import TRIM_LIMIT, Journal, JournalUnavailable
@@ -31,6 +33,9 @@ class Retention:
     ) -> None:
         settings = entity_type.settings
         self.counters: Counter[str] = Counter()
+        self.lying: Callable[[], Awaitable[Callable[[str], bool]]] | None = None
+        """Returns which entities lie in this journal, if there are others. Raises
+        StoreUnavailable."""
         # An id is remembered for one window, and a retry may have been under way for another.
         self.window_seconds = 2 * command_window_seconds
         self.deletes = entity_type.kind == "event_sourced" and bool(settings.delete_events)
@@ -77,13 +82,16 @@ class Retention:
 
     async def turn(self) -> None:
         """Look at a page of snapshots, and delete events of their entities. Raises
-        JournalUnavailable.
+        JournalUnavailable, StoreUnavailable.
         """
         page = await self._journal.trimmable(
             self._type_id, self._after, self._seconds, self._events, PAGE_SNAPSHOTS
         )
+        lies_here = None if self.lying is None or not page.entities else await self.lying()
         count = 0
         for entity in page.entities:
+            if lies_here is not None and not lies_here(entity):
+                continue
             count += await self.behind(entity, ALL)
             self._after = entity
             if count >= TURN_EVENTS:

@@ -1,6 +1,5 @@
--- A page of a type's entities behind one: whether the last event of each is old, its number, and how many
--- events there are. For each entity
--- three looks at the key, however many events lie between.
+-- A page of a type's entities behind one: whether the last event of each is old, its number, how many events there are, and the
+-- shard in the last one. For each entity three looks at the key, however many events lie between.
 WITH RECURSIVE page (entity, number) AS (
     (
         SELECT e.entity, 1
@@ -22,10 +21,10 @@ WITH RECURSIVE page (entity, number) AS (
     WHERE page.number < %(limit)s
 )
 SELECT p.entity, newest.at < clock_timestamp() - %(window)s * interval '1 second', newest.seq,
-    newest.seq - oldest.seq + 1
+    newest.seq - oldest.seq + 1, newest.shard
 FROM page p
 CROSS JOIN LATERAL (
-    SELECT e.seq, e.at FROM sharding_event e
+    SELECT e.seq, e.at, e.shard FROM sharding_event e
     WHERE e.type_id = %(type_id)s AND e.entity = p.entity ORDER BY e.seq DESC LIMIT 1) newest
 CROSS JOIN LATERAL (
     SELECT e.seq FROM sharding_event e

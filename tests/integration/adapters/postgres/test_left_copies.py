@@ -5,12 +5,17 @@ for what is stored, an erasure goes through those that are left behind, and thes
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from sharding_app.adapters.postgres.deletion import count_entity, erase_entity
 from sharding_app.adapters.postgres.further_journals import JournalDown, UnknownJournals
+from sharding_app.adapters.postgres.joined_journals import Journals
 from sharding_app.adapters.postgres.left_copies import NotDeleted, delete_left_copies
+from sharding_app.adapters.postgres.transfer import Age, Moved, StoredRow
+from sharding_app.management.commands.sharding_import import _groups
+from sharding_app.operations.archiving import archive_entities
 from sharding_app.operations.erasing import count, erase
 from sharding_app.ports.journal import Erasure
 from sharding_app.protocol.ids import shard_of
@@ -23,6 +28,7 @@ from tests.integration.adapters.postgres.test_several_journals import (
     SHARDS,
     THERE,
     TYPE,
+    WEIGHTS,
     Params,
     Two,
     lies_in,
@@ -58,6 +64,8 @@ def move(two: Two, entity: str, step: str = "moved") -> tuple[Params, Params]:
     )  # fmt: skip
     if step != "moved":
         sql(target, "DELETE FROM sharding_remembered WHERE shard = %s", shard)
+        if aim:
+            sql(target, "UPDATE sharding_shard SET home = NULL, step = 'stopped' WHERE shard = %s", shard)
         return target, source
     sql(two.own, "UPDATE sharding_shard SET journal = %s WHERE shard = %s", aim, shard)
     sql(source, "DELETE FROM sharding_remembered WHERE shard = %s", shard)
@@ -121,6 +129,92 @@ def test_where_an_extractor_decides_the_rows_say_what_is_a_copy(two: Two) -> Non
     assert count_entity(two.own, TYPE, HERE[0], further=two.further) == WHOLE
     assert erase(two.own, TYPE, HERE[0], "me", 1.0, bool, two.further)[1] == WHOLE + COPY
     assert stored(copy, HERE[0]) == stored(truth, HERE[0]) == 0
+
+
+def with_copies(two: Two) -> None:
+    """Let a shard of each journal have left a copy, and others be on their way."""
+    shards = (
+        {shard_of(each, SHARDS): each for each in reversed(HERE)},
+        {shard_of(each, SHARDS): each for each in reversed(THERE)},
+    )
+    for found in shards:
+        first, second, *_ = found.values()
+        move(two, first)
+        move(two, second, "copying")
+
+
+def test_rows_are_read_where_they_lie(two: Two) -> None:
+    before = [sorted({*two.all()[place], *two.all()[place + 3]}) for place in range(3)]
+    with_copies(two)
+    with Journals(two.own, two.further) as journals:
+        known = journals.type(TYPE)
+        events = [(each.entity, each.seq) for each in journals.events(known.number)]
+        snapshots = [each.entity for each in journals.snapshots(known.number)]
+        remembered = list(journals.remembered(known.number, None, range(SHARDS)))
+        dormant = [(each.entity, each.events) for each in journals.dormant(known.number, None, 60.0)]
+        old = [entity for entity, _ in journals.old_entities(known.number, None, Age(60.0, 1))]
+    assert events == [row[:2] for row in before[0]]
+    assert snapshots == sorted(ENTITIES)
+    assert sorted(remembered) == sorted(ENTITIES)
+    assert dormant == [(each, EVENTS) for each in sorted(ENTITIES)]
+    assert old == sorted(ENTITIES)
+
+
+def test_old_events_move_out_where_they_lie(two: Two) -> None:
+    with_copies(two)
+    two.write(two.own, THERE[0], EPOCH, first=100)  # all of it is a copy
+    age, written = Age(60.0, 1), list[StoredRow]()
+    for extractor in ("hash:crc32-1", "shop.by_country"):
+        sql(two.own, "UPDATE sharding_type SET extractor = %s", extractor)
+        with Journals(two.own, two.further) as journals:
+            known = journals.type(TYPE)
+            for entity in ENTITIES[:8] if extractor.startswith("hash") else ENTITIES[8:]:
+                while journals.move_page(known.number, entity, age, written.extend):
+                    pass
+                journals.move_through(known.number, entity, 100, age)
+    assert sorted((each.entity, each.seq) for each in written) == [
+        (entity, seq) for entity in sorted(ENTITIES) for seq in range(1, EVENTS)
+    ]
+
+
+def test_what_is_read_while_a_shard_moves_is_not_whole(two: Two) -> None:
+    with Journals(two.own, two.further) as journals:
+        known = journals.type(TYPE)
+        journals.same_numbers(known)
+        move(two, HERE[0], "copying")
+        journals.same_numbers(known)
+        sql(two.own, "UPDATE sharding_shard SET journal = 'b' WHERE shard = %s", shard_of(HERE[0], SHARDS))
+        with pytest.raises(Moved):
+            journals.same_numbers(known)
+        with pytest.raises(Moved):
+            journals.remove(known.number, HERE[0], shard_of(HERE[0], SHARDS), "")
+
+
+def test_entities_are_archived_where_they_lie_and_put_back_there(two: Two, tmp_path: Path) -> None:
+    with_copies(two)
+    copies = {
+        (name, each)
+        for name, where in (("", two.own), ("b", two.other))
+        for each in ENTITIES
+        if stored(where, each)
+    }
+    moved = archive_entities(two.own, TYPE, None, 60.0, tmp_path, "me", bool, two.further)
+    assert [(each.entities, each.events) for each in moved.files] == [(len(ENTITIES), len(ENTITIES) * EVENTS)]
+    lying = dict(sql(two.own, "SELECT shard, journal FROM sharding_shard"))
+    left = {(name, each) for name, each in copies if lying[shard_of(each, SHARDS)] != name}
+    for name, where in (("", two.own), ("b", two.other)):
+        assert {each for each in ENTITIES if stored(where, each)} == {each for of, each in left if of == name}
+    with Journals(two.own, two.further, weights=WEIGHTS) as journals:
+        known = journals.type(TYPE)
+        journals.begin(known.number, TYPE, "me")
+        for group in _groups(tmp_path / moved.files[0].name, None):
+            places = {each.entity: shard_of(each.entity, SHARDS) for each in group}
+            _, there, others = journals.put(known, group, places)
+            assert (there, others) == (0, [])
+    for name, where in (("", two.own), ("b", two.other)):
+        assert {(name, each) for each in ENTITIES if stored(where, each)} == {
+            each for each in copies if each[0] == name
+        }
 
 
 @pytest.mark.parametrize("entity", [HERE[0], THERE[0]])

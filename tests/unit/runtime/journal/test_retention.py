@@ -1,5 +1,7 @@
 """Events that a type need not keep go, also of entities that nothing calls; the others stay."""
 
+from typing import Any
+
 import pytest
 
 from sharding_app import ShardingSettings
@@ -10,12 +12,14 @@ from sharding_app.runtime.base.config import NodeConfig
 from sharding_app.runtime.journal import retention
 from sharding_app.testing.cluster import MemoryCluster
 from tests.unit.runtime.one_of_each import Cart
+from tests.unit.runtime.two_journals import SECOND, SHARDS, TwoJournals, some
 from tests.unit.runtime.waiting import travel, until
 
 pytestmark = pytest.mark.asyncio
 
 WINDOW, INTERVAL = 20.0, 10.0
 AGE = 90.0
+KEPT = "entities.KeptCart"
 
 
 class Kept(Cart, name="entities.KeptCart"):
@@ -29,8 +33,8 @@ def short_days(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "DAY_SECONDS", AGE)
 
 
-def config() -> NodeConfig:
-    return NodeConfig(command_window_seconds=WINDOW, retention_interval_seconds=INTERVAL)
+def config(**fields: Any) -> NodeConfig:
+    return NodeConfig(command_window_seconds=WINDOW, retention_interval_seconds=INTERVAL, **fields)
 
 
 def numbers(cluster: MemoryCluster, entity: str) -> list[int]:
@@ -67,6 +71,27 @@ async def test_old_events_of_entities_that_nothing_calls_go_and_one_node_sees_to
             assert counted(cluster) == [(0, False), (5 * 4, True)]
             cluster.forget()
             assert [await Kept.ref(each).total() for each in ids] == [7] * 5
+
+
+async def test_copies_of_entities_that_lie_in_another_journal_stay_as_they_are() -> None:
+    """A move compares them with their source."""
+    async with TwoJournals([Kept], config=config(number_of_shards=SHARDS)) as cluster:
+        with cluster.in_use():
+            here, there = (some(journal, 1, KEPT)[0] for journal in ("", SECOND))
+            for entity in (here, there):
+                for _ in range(7):
+                    await Kept.ref(entity).add("book")
+            type_id = cluster.server.cluster.type_ids[KEPT]
+            rows, copies = cluster.server.journal, cluster.second.journal
+            await until(
+                lambda: rows.snapshots.get((type_id, here)) and copies.snapshots.get((type_id, there))
+            )
+            copies.events[type_id, here] = dict(rows.events[type_id, here])
+            copies.snapshots[type_id, here] = dict(rows.snapshots[type_id, here])
+            await travel(AGE + 3 * INTERVAL)
+            assert sorted(rows.events[type_id, here]) == [5, 6, 7]
+            assert sorted(copies.events[type_id, there]) == [5, 6, 7]
+            assert sorted(copies.events[type_id, here]) == list(range(1, 8))
 
 
 async def test_a_server_that_is_away_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
