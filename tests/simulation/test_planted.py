@@ -53,6 +53,10 @@ OF_A_TEST = {
         "tests/unit/runtime/journal/test_overlapping.py",
         "test_a_locked_shards_rows_are_taken_once",
     ),
+    "closings_hold_no_rows": (
+        "tests/unit/adapters/memory/test_closing_races.py",
+        "test_a_closing_waits_for_a_decision_under_way",
+    ),
     "concurrent_query_trusts_any_commit": (
         "tests/unit/runtime/many/test_concurrent.py",
         "test_a_pipelined_entity_tells_committed_states_alone",

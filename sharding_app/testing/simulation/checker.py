@@ -37,7 +37,7 @@ from sharding_app.protocol.ids import EntityId, Epoch, Incarnation, ShardId, Ter
 from sharding_app.protocol.messages import Answer, AnyMessage, Done, Failed, HandBack
 from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import Lineage, ShardRow
-from sharding_app.testing.simulation import promises
+from sharding_app.testing.simulation import closings, promises
 from sharding_app.testing.simulation.archives import Archives
 from sharding_app.testing.simulation.clients import MUST_FAIL
 from sharding_app.testing.simulation.hosts import all_hosts, home_of, shard_at
@@ -460,6 +460,7 @@ class Witness:
             raise PromiseBroken(7, "epochs_rise", f"epoch {known} -> {after.epoch}", subject)
         if before is not None and moved and before.home is not None:
             self._has_let_go(before)
+        closings.check(self.world, before, after)
         self.homes[after.type, after.shard, after.epoch] = after.home
         self.world.where.decided((after.type, after.shard))
         self.world.judge.decided(writer, before, after)

@@ -39,7 +39,7 @@ LINES: dict[str, frozenset[str]] = {
             "open_control", "cluster_id", "register_types", "type_ids", "types", "join", "update_member", "leave", "members",
             "coordinator", "shards", "homes", "home_counts", "locate", "locations", "ask_to", "decide", "bury", "record",
             "come_back", "news", "introduce_workers", "workers", "rescale", "put_in_force", "resize", "renumber", "refile",
-            "begin_move", "close_shards", "renew_closings", "open_shards", "closed_shards", "open_lapsed",
+            "begin_move", "close_shards", "renew_closings", "open_shards", "fence_shards", "closed_shards", "open_lapsed",
         }
     ),
 }  # fmt: skip
@@ -48,7 +48,7 @@ WRITE_KINDS = frozenset(
     {
         "append", "secure", "take", "remember", "projection", *OF_MESSAGES, *DELETIONS, "register_types", "join", "update_member", "come_back", "leave", "locate",
         "ask_to", "introduce_workers", "rescale", "put_in_force", "resize", "renumber", "refile",
-        "begin_move", "close_shards", "renew_closings", "open_shards", "open_lapsed", "decide", "bury", "record", "raise_term", "acquire_leases", "renew_leases", "release_leases",
+        "begin_move", "close_shards", "renew_closings", "open_shards", "fence_shards", "open_lapsed", "decide", "bury", "record", "raise_term", "acquire_leases", "renew_leases", "release_leases",
     }
 )  # fmt: skip
 OF_EVENTS = frozenset(

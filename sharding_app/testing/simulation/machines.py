@@ -14,6 +14,7 @@ from sharding_app.protocol.region import Route
 from sharding_app.protocol.shard import Slot
 from sharding_app.runtime.journal.stuck import Stuck
 from sharding_app.runtime.node.node import Node
+from sharding_app.testing.simulation.closings import MOVE
 from sharding_app.testing.simulation.fault_policy import TROUBLES
 from sharding_app.testing.simulation.message_checker import MESSAGE, OUTCOMES
 from sharding_app.testing.simulation.phases.in_the_way import WAYS
@@ -139,6 +140,11 @@ EXPECTED: frozenset[tuple[str, str, str]] = frozenset(
         (JOURNAL, "decided", "taken"),
         (JOURNAL, "taken", "taken"),
         (JOURNAL, "taken", "written"),
+        (MOVE, "copying", "closed"),
+        (MOVE, "closed", "without a home"),
+        (MOVE, "without a home", "fenced"),
+        (MOVE, "fenced", "opened"),
+        (MOVE, "closed", "lapsed"),
         (SCHEDULE, "stored", "set"),
         (SCHEDULE, "due", "fired"),
         (SCHEDULE, "missed", "caught up"),

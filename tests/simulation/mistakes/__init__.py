@@ -1,5 +1,6 @@
 """Planted mistakes, by subject. Each takes one guard out of the real machines, shells or tables."""
 
+from tests.simulation.mistakes.closings import CLOSINGS
 from tests.simulation.mistakes.delivery import DELIVERY
 from tests.simulation.mistakes.durable_messages import DURABLE_MESSAGES
 from tests.simulation.mistakes.following import FOLLOWING
@@ -37,4 +38,5 @@ MISTAKES: dict[str, Mistake] = {
     **PROJECTIONS,
     **RESIZING,
     **JOURNALS,
+    **CLOSINGS,
 }

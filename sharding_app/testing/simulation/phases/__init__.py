@@ -6,7 +6,7 @@
          a deaf node, one behind a black hole, one that is let go unheard, one without a connection,
          one whose channel is full, one whose loop is blocked, one whose link is forgotten,
          an entity whose rows the server does not take, a further journal that is down,
-         pipelined commands behind a refused row,
+         a shard that is closed, pipelined commands behind a refused row,
          calls in a circle, a handler that stalls, timers, an entity that does not start
          ──whole protocol: a rolling restart under load without one failed call──>
          all down and up again, no message; what operators do with durable messages;
@@ -25,6 +25,7 @@ from sharding_app.testing.simulation.phases.all_down import all_down_and_up
 from sharding_app.testing.simulation.phases.blocked import blocked
 from sharding_app.testing.simulation.phases.boot import boot
 from sharding_app.testing.simulation.phases.chains import chains
+from sharding_app.testing.simulation.phases.closing import closing
 from sharding_app.testing.simulation.phases.deployment import deployment
 from sharding_app.testing.simulation.phases.ending import no_coordinator, stop
 from sharding_app.testing.simulation.phases.following import following
@@ -46,6 +47,6 @@ from sharding_app.testing.simulation.phases.without_a_line import without_a_line
 Phase = Callable[[Stage], None]
 
 PHASES: tuple[Phase, ...] = (
-    boot, turmoil, quiet, messages, following, projecting, deafness, black_hole, unheard, without_a_line, full_channel, blocked, forgotten, in_the_way, journal_down, pipelines,
+    boot, turmoil, quiet, messages, following, projecting, deafness, black_hole, unheard, without_a_line, full_channel, blocked, forgotten, in_the_way, journal_down, closing, pipelines,
     chains, stalled, alarms, stubbornness, deployment, all_down_and_up, operators, still_projecting, no_coordinator, stop,
 )  # fmt: skip

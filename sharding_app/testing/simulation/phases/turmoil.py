@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sharding_app.runtime.hosting.erasure import UnderWay
 from sharding_app.runtime.hosting.type_host import TypeHost
 from sharding_app.testing.simulation.clients import Caller, Client
+from sharding_app.testing.simulation.closings import has_closings, move_now_and_then
 from sharding_app.testing.simulation.harness import Stage
 from sharding_app.testing.simulation.hosts import host_at
 from sharding_app.testing.simulation.loop import SimLoop
@@ -47,12 +48,7 @@ def turmoil(stage: Stage) -> None:
             stage.users(client, _onlooker(client, Random(f"onlooker {world.seed} {client.name}")))
     if world.cast.whole_protocol:
         stage.users(world.clients[1], _restless(stage, world.clients[1]))
-    stage.job(world.outside, _erase_now_and_then(stage))
-    if world.witness.archives.are_there:
-        stage.job(world.outside, _archive_now_and_then(world))
-    stage.job(world.outside, world.witness.workers.rescale_now_and_then())
-    if is_resized(world.seed):
-        stage.job(world.outside, resize_now_and_then(world))
+    _operate(stage)
     stage.job(world.outside, _be_stubborn_now_and_then(stage))
     if world.projections.are_there:
         stage.job(world.outside, Operator(world).now_and_then())
@@ -62,6 +58,19 @@ def turmoil(stage: Stage) -> None:
     stage.until(lambda: stage.is_idle and not world.injector.pending, TURMOIL_SECONDS, "all calls end")
     for client in world.clients:
         client.on_boot.clear()
+
+
+def _operate(stage: Stage) -> None:
+    """Let operators give their commands."""
+    world = stage.world
+    stage.job(world.outside, _erase_now_and_then(stage))
+    if world.witness.archives.are_there:
+        stage.job(world.outside, _archive_now_and_then(world))
+    stage.job(world.outside, world.witness.workers.rescale_now_and_then())
+    if is_resized(world.seed):
+        stage.job(world.outside, resize_now_and_then(world))
+    if has_closings(world.seed):
+        stage.job(world.outside, move_now_and_then(world))
 
 
 def _user(client: Client, random: Random) -> Callable[[], Coroutine[Any, Any, None]]:
