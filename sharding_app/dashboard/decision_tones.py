@@ -10,6 +10,7 @@ TONES = {
     "shards_fenced": "warn",
     "shards_placed": "plain",
     "shards_moved": "busy",
+    "shards_opened": "warn",
     "move_asked": "plain",
     "rebalancing_asked": "plain",
     "rebalancing_paused": "warn",

@@ -72,6 +72,9 @@ class Unsettled:
     row: ShardRow
     seconds: float
     "Since its row was written."
+    target: str | None = None
+    "The journal for a move to which it is closed; None: it is not."
+    closed_seconds: float = 0.0
 
 
 OVERDUE_SECONDS = 60.0
@@ -203,7 +206,7 @@ def read_snapshot(alias: str | None = None) -> ClusterSnapshot:
         joined={row[0]: row[13] for row in nodes},
         types=[_type(row) for row in types],
         shards=groups,
-        unsettled=[Unsettled(ShardRow(*row[:5]), row[5]) for row in unsettled],
+        unsettled=[Unsettled(ShardRow(*row[:5]), row[5], row[6], row[7] or 0.0) for row in unsettled],
         messages=sum(each.messages for each in journals) if journals else messages or 0,
         message_counts=counted,
         projections=projected or (),
@@ -283,6 +286,14 @@ def read_shards(number: int, wanted: range, alias: str | None = None) -> dict[Sh
         shard: ShardRow(name, shard, epoch, home, step, journal=journal)
         for name, shard, epoch, home, step, journal in rows
     }
+
+
+def read_closed(number: int, wanted: range, alias: str | None = None) -> dict[ShardId, str]:
+    """Read which of some shards of one type are closed for a move, and to which journal."""
+    alias = alias or journal_alias()
+    params = {"type_id": number, "first": wanted.start, "beyond": wanted.stop}
+    with bounded_reads(alias), connections[alias].cursor() as cursor:
+        return dict(run_query(cursor, "snapshot_closed", params))
 
 
 def read_steadily(alias: str) -> ClusterSnapshot:

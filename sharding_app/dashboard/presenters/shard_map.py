@@ -11,7 +11,7 @@ from sharding_app.dashboard import words
 from sharding_app.dashboard.presenters.homes import View, homes
 from sharding_app.operations.cache import Look
 from sharding_app.operations.each_journal import journal_name
-from sharding_app.operations.snapshot import TypeRow, read_shards
+from sharding_app.operations.snapshot import TypeRow, read_closed, read_shards
 from sharding_app.protocol.ids import Incarnation, ShardId
 from sharding_app.protocol.records import ShardRow
 
@@ -40,6 +40,8 @@ def shard_map(look: Look, row: TypeRow, window: range) -> list[View]:
     shown = homes(look)
     known = read_shards(row.number, window)
     sizes = shard_sizes(look, row.config.name, known)
+    stopped = any(each.step == "stopped" for each in known.values())
+    closed = read_closed(row.number, window) if stopped else {}
     most = max(
         (
             entities
@@ -57,9 +59,13 @@ def shard_map(look: Look, row: TypeRow, window: range) -> list[View]:
         "handoff": _("handing off"),
         "home": _("at home"),
     }
+    moves = {
+        shard: {**said, "stopped": _("closed for a move to %(journal)s") % {"journal": journal_name(target)}}
+        for shard, target in closed.items()
+    }
     several = len(look.cluster.journal_names) > 1
     return [
-        _cell(shard, known.get(shard), shown, sizes.get(shard), most, said, several=several)
+        _cell(shard, known.get(shard), shown, sizes.get(shard), most, moves.get(shard, said), several=several)
         for shard in window
     ]
 

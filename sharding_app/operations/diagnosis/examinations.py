@@ -25,7 +25,7 @@ Examination = Callable[[Look], Iterable[Finding]]
 _CLUSTER: tuple[Examination, ...] = (
     postgres.lineage, journal_databases.down, nodes.present, nodes.alive, nodes.asked, nodes.versions, nodes.refused, nodes.kept_out_nodes,
     nodes.hosted, nodes.cannot_start, nodes.full, ways.by_layer, ways.layer_away, ways.out_of_reach,
-    shards.examine, shards.rescales, shards.resizes, shards.strategies, messages.examine, projections.examine,
+    shards.examine, shards.closings, shards.rescales, shards.resizes, shards.strategies, messages.examine, projections.examine,
 )  # fmt: skip
 OF_THE_CLUSTER = (settings.unreachable, *_CLUSTER)
 """Those of the rows and the nodes' answers: status, health check and dashboard have no others."""

@@ -5,10 +5,15 @@ from collections.abc import Iterator
 from sharding_app.operations.console import counted
 from sharding_app.operations.diagnosis.finding import Finding, error, note, warning
 from sharding_app.operations.diagnosis.look import Look
+from sharding_app.operations.each_journal import journal_name
 from sharding_app.operations.resizes import told
+from sharding_app.operations.snapshot import Unsettled
 from sharding_app.protocol.coordinator.timeline import ranges
 from sharding_app.protocol.liveness.membership import member_names
 from sharding_app.protocol.records import ShardRow
+
+LONG_CLOSED_SECONDS = 60.0
+"""A shard that is closed for longer is worth a look: calls to it fail after their timeout."""
 
 
 def examine(look: Look) -> Iterator[Finding]:
@@ -32,8 +37,8 @@ def examine(look: Look) -> Iterator[Finding]:
         if shard.type not in hosted or seconds < patience:
             continue
         if shard.step == "stopped":
-            if shard.type in rescaled:
-                continue  # so it has to be, until the others have stopped too
+            if shard.type in rescaled or each.target is not None:
+                continue  # so it has to be: until the others have stopped too, or it is opened
             stopped.setdefault(shard.type, []).append(shard)
         elif shard.home not in names:
             dead.setdefault(shard.type, []).append(shard)
@@ -59,6 +64,23 @@ def examine(look: Look) -> Iterator[Finding]:
             "D183", f"{_told(shards)} {name} handed over for {longest[name]:.0f} s and not stopped at {homes}.", f"type {name}",
             f"A handler blocks the event loop there, or the process is frozen: see its log. If it does not recover, kill "
             f"{homes}: its shards then move at once, and nothing acknowledged is lost.",
+        )  # fmt: skip
+
+
+def closings(look: Look) -> Iterator[Finding]:
+    """Report shards that have no home since they are closed for a move to another journal."""
+    closed: dict[tuple[str, str], list[Unsettled]] = {}
+    for each in look.cluster.unsettled if look.cluster is not None else ():
+        if each.target is not None and each.row.step == "stopped":
+            closed.setdefault((each.row.type, each.target), []).append(each)
+    for (name, target), moving in closed.items():
+        seconds = max(each.closed_seconds for each in moving)
+        finding = note if seconds < LONG_CLOSED_SECONDS else warning
+        yield finding(
+            "D188", f"{_told([each.row for each in moving])} {name} closed for a move to {journal_name(target)}, for {seconds:.0f} s.",
+            f"type {name}",
+            "Their last rows are moving, and calls wait meanwhile. If the command that moves them stops, the coordinator "
+            "opens them within seconds. If it lasts, see the output of that command.",
         )  # fmt: skip
 
 

@@ -205,6 +205,24 @@ def test_the_map_shows_every_shard_with_its_home_and_its_size(root: Client) -> N
     assert "10 at home. node-a 4, node-b 3, node-c 3" in page
 
 
+def test_a_shard_that_is_closed_for_a_move_says_so(root: Client) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE sharding_shard SET home = NULL, step = 'stopped' WHERE type_id = %s AND shard IN (3, 4)",
+            [CART],
+        )
+        cursor.execute(
+            "INSERT INTO sharding_move (type_id, shard, source, target, step, closed_until)"
+            " VALUES (%s, 3, '', 'two', 'closed', now()), (%s, 4, '', 'two', 'copying', NULL)",
+            [CART, CART],
+        )
+    assert "State closed for a move to two" in text(root.get(f"{BASE}types/{CART}/shards/3/"))
+    assert "State stopped" in text(root.get(f"{BASE}types/{CART}/shards/4/"))
+    page = text(root.get(f"{BASE}types/{CART}/"))
+    assert "1 closed for a move to two" in page
+    assert "1 stopped" in page
+
+
 def test_a_large_map_comes_in_parts(root: Client) -> None:
     with connection.cursor() as cursor:
         cursor.execute("UPDATE sharding_type SET number_of_shards = 5000 WHERE id = %s", [CART])

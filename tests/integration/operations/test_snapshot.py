@@ -23,7 +23,8 @@ def test_a_role_that_may_not_read_messages_reads_the_rest(granted: str, counted:
         )
         cursor.execute(
             f"CREATE ROLE {name};"
-            f" GRANT SELECT ON sharding_cluster, sharding_coordinator, sharding_node, sharding_type, sharding_shard TO {name}"
+            " GRANT SELECT ON sharding_cluster, sharding_coordinator, sharding_node, sharding_type, sharding_shard,"
+            f" sharding_move TO {name}"
         )
         if granted:
             cursor.execute(f"GRANT {granted} ON sharding_message TO {name}")
@@ -32,6 +33,21 @@ def test_a_role_that_may_not_read_messages_reads_the_rest(granted: str, counted:
         cursor.execute("RESET ROLE")
     assert sum(each.shards for each in found.shards) == 10
     assert [each.parked for each in found.message_counts] == [1] * counted
+
+
+@pytest.mark.usefixtures("rows")
+def test_a_shard_that_is_closed_for_a_move_is_told_from_others_without_a_home() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE sharding_shard SET home = NULL, step = 'stopped' WHERE shard IN (3, 4, 5)")
+        cursor.execute(
+            "INSERT INTO sharding_move (type_id, shard, source, target, step, closed_until, at)"
+            " SELECT id, shard, '', 'two', step, CASE step WHEN 'closed' THEN now() END, now() - interval '1 hour'"
+            " FROM sharding_type, (VALUES (3, 'closed'), (4, 'copying')) AS moves (shard, step)"
+            " WHERE name = 'shop.Cart'"
+        )
+    found = {each.row.shard: each for each in read_snapshot().unsettled}
+    assert {shard: each.target for shard, each in found.items()} == {3: "two", 4: None, 5: None}
+    assert found[3].closed_seconds >= 3600
 
 
 @pytest.mark.usefixtures("rows")

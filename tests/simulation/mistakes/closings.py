@@ -69,5 +69,4 @@ CLOSINGS: dict[str, Mistake] = {
     "closings_are_not_read": Mistake((10,), CoordinatorShell, "_read_closings", lambda _: async_nothing),
     "closings_never_lapse": Mistake((10,), CoordinatorShell, "_open_lapsed", lambda _: async_nothing),
     "opened_shards_stay_closed": Mistake((8, 10), Closings, "read", _for_ever),
-    "refused_homes_are_not_noticed": Mistake((10,), Closings, "decided", lambda _: nothing),
 }

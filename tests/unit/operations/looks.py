@@ -72,6 +72,12 @@ def unsettled(seconds: float = 300.0, **changes: Any) -> ClusterSnapshot:
     return cluster(shards=groups_of([row]), unsettled=[Unsettled(row, seconds)], **more)
 
 
+def closed(seconds: float) -> ClusterSnapshot:
+    """A cluster with a shard that has been closed for a move for that time."""
+    row = ShardRow("shop.Cart", 3, 1, None, "stopped")
+    return cluster(shards=groups_of([row]), unsettled=[Unsettled(row, seconds + 60, "two", seconds)])
+
+
 def nodes(**changes: Any) -> NodeAnswers:
     regions = {"n-a": ShardRegionState(1, []), "n-b": ShardRegionState(1, [])}
     return NodeAnswers(**{"regions": regions, **changes})

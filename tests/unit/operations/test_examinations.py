@@ -44,6 +44,7 @@ from sharding_app.protocol.records import CoordinatorRow, NumberOfWorkers, TypeC
 from sharding_app.runtime.node.process import WireRefused
 from tests.support.live import ROOT
 from tests.unit.operations.looks import (
+    closed,
     cluster,
     database,
     failing,
@@ -287,6 +288,8 @@ CASES: list[tuple[str, str, Look, str]] = [
     ("D139", "note", look(database=database(health=Health(), unpartitioned=True)), "PARTITION_JOURNAL is True"),
     ("D181", "error", look(cluster=unsettled(home="n-x", step="home")), "node that is gone"),
     ("D182", "error", look(cluster=unsettled(home=None, step="stopped")), "without a home"),
+    ("D188", "note", look(cluster=closed(5.0)), "of shop.Cart closed for a move to two, for 5 s."),
+    ("D188", "warning", look(cluster=closed(90.0)), "closed for a move to two, for 90 s."),
     ("D183", "error", look(cluster=unsettled()), "for 300 s and not stopped at a"),
     ("D185", "warning", look(cluster=cluster(types=(rescaled(),))), "being rescaled from 4 to 8 workers: all have stopped"),
     ("D186", "warning", look(cluster=cluster(types=resized(wanted=12))), "from 6 to 12 shards: 2 of 6 groups are done"),
