@@ -7,7 +7,13 @@ from typing import TypeVar
 import msgspec
 
 from sharding_app.adapters.postgres.connection import Conninfo
-from sharding_app.adapters.postgres.deletion import NodesAlive, ServerError, UnknownTypes, living_hosts
+from sharding_app.adapters.postgres.deletion import (
+    NodesAlive,
+    ServerError,
+    ShardsMove,
+    UnknownTypes,
+    living_hosts,
+)
 from sharding_app.adapters.postgres.further_journals import Further, JournalDown, UnknownJournals
 from sharding_app.adapters.postgres.transfer import Moved, Resizing
 from sharding_app.management.operator_command import OperatorCommand, refused
@@ -41,6 +47,10 @@ class DatabaseCommand(OperatorCommand):
             return work(conninfo(settings.lifeline_database))
         except NodesAlive as error:
             raise refused(running(error.names)) from error
+        except ShardsMove as error:
+            raise refused(
+                f"{error}: wait until that is done, or take it back (manage.py sharding_move_journal)."
+            ) from error
         except Moved as error:
             raise refused(f"{error}: run the command again.") from error
         except Resizing as error:

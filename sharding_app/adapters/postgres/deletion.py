@@ -36,6 +36,7 @@ from sharding_app.adapters.postgres.further_journals import (
     stand,
     used,
     whereabouts_of,
+    with_copies,
 )
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.store import config_of, type_parameters
@@ -96,6 +97,14 @@ class InFurtherJournals(Exception):
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__(f"shards lie in {', '.join(names)}")
+        self.names = tuple(names)
+
+
+class ShardsMove(Exception):
+    """Shards of these types are on their way to another journal: nothing was deleted."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(f"shards of {', '.join(names)} are being moved to another journal")
         self.names = tuple(names)
 
 
@@ -273,7 +282,7 @@ def scrub_tables(conninfo: Conninfo, *, further: Further = NONE) -> None:
     psycopg.Error.
     """
     with _connected(conninfo) as connection, ExitStack() as stack:
-        names = used(connection, further)
+        names = with_copies(connection, further)
         every = [connection, *(stack.enter_context(connect(name, further, "deletion")) for name in names)]
         for each, table in product(
             every, ("sharding_event", "sharding_snapshot", "sharding_remembered", "sharding_message")
@@ -324,8 +333,9 @@ def remove_data(
     Refuses while a node is alive; with named types, while a living node hosts any of them. The rows
     of homes stay with a higher epoch, and the term is raised if no node is alive. So a frozen
     process is fenced forever, also when the shards are given out again. The types may be configured
-    differently afterwards. Raises NodesAlive, UnknownTypes, MessagesWait, NoPlace, what a placing
-    raises, or psycopg.Error.
+    differently afterwards. Copies that shards have left in former journals stay, as all history
+    does. Refuses while shards of the types move. Raises NodesAlive, ShardsMove, UnknownTypes,
+    MessagesWait, NoPlace, what a placing raises, or psycopg.Error.
 
     With further journals a type that has a history keeps its configuration: with other shards,
     entities would be looked for in journals that do not have them. Nor can a placing move messages
@@ -336,7 +346,7 @@ def remove_data(
     with _connected(conninfo) as connection, connection.transaction(force_rollback=dry_run):
         if unknown := _rows(connection, "remove_unknown", params):
             raise UnknownTypes([name for (name,) in unknown])
-        names = used(connection, further, params["types"])
+        names = with_copies(connection, further, params["types"])
         if names and placing is not None:
             raise InFurtherJournals(names)
         journals = _Journals(connection, params["types"], further, names)
@@ -344,6 +354,7 @@ def remove_data(
             return journals.counted(Removal(*_one(connection, "remove_count", params)))
         connection.execute(QUERIES["remove_lock"])
         _refuse_hosts(connection, params["types"])
+        _refuse_moves(connection, params["types"])
         if not _rows(connection, "remove_alive", {"types": None}):
             # Where other nodes are alive, their coordinator has no part in these types: it meets
             # the higher epochs. Their entities send messages.
@@ -432,7 +443,7 @@ def count_journal(conninfo: Conninfo, type_name: str, *, further: Further = NONE
     with _connected(conninfo, read_only=True) as connection, connection.transaction():
         wanted = {"type_id": _number(connection, type_name)}
         found = Erasure(*_one(connection, "journal_count", wanted))
-        for name in used(connection, further, [type_name]):
+        for name in with_copies(connection, further, [type_name]):
             with connect(name, further, "deletion", read_only=True) as journal:
                 found += Erasure(*_one(journal, "journal_count", wanted))
         return found
@@ -447,17 +458,20 @@ def remove_journal(
     rows_at_once: int | None = None,
     further: Further = NONE,
 ) -> Erasure:
-    """Delete a type's events, snapshots, remembered ids, messages and timers. Raises NodesAlive,
-    UnknownTypes, or psycopg.Error.
+    """Delete a type's events, snapshots, remembered ids, messages and timers, and copies that its
+    shards have left in former journals. Raises NodesAlive, ShardsMove, UnknownTypes, or
+    psycopg.Error.
 
-    Refuses while a living node hosts the type; other types go on. The timeline notes how far it
-    came. The size of a piece follows the duration of the last one, unless it is given.
+    Refuses while a living node hosts the type, or shards of it move; other types go on. The
+    timeline notes how far it came. The size of a piece follows the duration of the last one, unless
+    it is given.
     """
     with _connected(conninfo) as connection, ExitStack() as stack:
         number = _number(connection, type_name)
-        names = used(connection, further, [type_name])
+        names = with_copies(connection, further, [type_name])
         journals = {name: stack.enter_context(connect(name, further, "deletion")) for name in names}
         _refuse_hosts(connection, [type_name])
+        _refuse_moves(connection, [type_name])
         connection.execute(QUERIES["journal_fence"], {"type_id": number, "type": type_name, "by": by})
         for name, journal in journals.items():
             raised = {shard: epoch for shard, (epoch, _) in epochs(connection, number, journal=name).items()}
@@ -467,6 +481,7 @@ def remove_journal(
         try:
             for journal in (*journals.values(), connection):
                 emptying.run(journal)
+            _rows(connection, "left_gone", {"type_id": number})
         finally:
             total = emptying.total
             if not connection.closed:
@@ -565,6 +580,13 @@ def _refuse_hosts(connection: Connection, types: Sequence[str] | None) -> None:
     """Raise NodesAlive with the living nodes that host any of these types; None: with all."""
     if alive := _rows(connection, "remove_alive", {"types": types}):
         raise NodesAlive([name for (name,) in alive])
+
+
+def _refuse_moves(connection: Connection, types: Sequence[str] | None) -> None:
+    """Raise ShardsMove while shards of any of these types are on their way to another journal."""
+    found = _rows(connection, "left_moves", {"types": types})
+    if names := sorted({name for _, name, *_, step in found if step != "moved"}):
+        raise ShardsMove(names)
 
 
 def _number(connection: Connection, type_name: str) -> int:

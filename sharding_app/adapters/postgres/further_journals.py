@@ -55,10 +55,21 @@ def used(connection: Connection, further: Further, types: Sequence[str] | None =
     """Return the further journals in which shards of these types lie. Raises UnknownJournals,
     psycopg.Error.
     """
-    found = [name for (name,) in rows(connection, "journals_used", {"types": types})]
-    if unknown := set(found) - further.keys():
+    return _known(further, rows(connection, "journals_used", {"types": types}))
+
+
+def with_copies(connection: Connection, further: Further, types: Sequence[str] | None = None) -> list[str]:
+    """Return those, and the ones in which a move has made a copy of shards of these types. Raises
+    UnknownJournals, psycopg.Error.
+    """
+    return _known(further, rows(connection, "journals_with_copies", {"types": types}))
+
+
+def _known(further: Further, found: Sequence[tuple[str]]) -> list[str]:
+    names = [name for (name,) in found]
+    if unknown := set(names) - further.keys():
         raise UnknownJournals(unknown)
-    return found
+    return names
 
 
 @contextmanager

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from sharding_app.adapters.postgres.deletion import count_entity, erase_entity
+from sharding_app.adapters.postgres.deletion import (
+    ShardsMove,
+    count_entity,
+    count_journal,
+    erase_entity,
+    remove_data,
+    remove_journal,
+)
 from sharding_app.adapters.postgres.further_journals import JournalDown, UnknownJournals
 from sharding_app.adapters.postgres.joined_journals import Journals
 from sharding_app.adapters.postgres.left_copies import NotDeleted, delete_left_copies
@@ -91,7 +98,7 @@ def test_an_erasure_goes_through_the_copy_that_is_left(two: Two, entity: str) ->
     home, found = erase(two.own, TYPE, entity, "me", 1.0, bool, two.further)
     assert (home, found) == ("", WHOLE + COPY)
     assert stored(copy, entity) == stored(truth, entity) == 0
-    assert sql(copy, "SELECT FROM sharding_change") == [], "projections follow it where it lies"
+    assert sql(copy, "SELECT 1 FROM sharding_change") == [], "projections follow it where it lies"
     assert count(two.own, TYPE, entity, two.further) == Erasure()
     others = [each for each in ENTITIES if each != entity]
     assert all(stored(copy, each) + stored(truth, each) >= EVENTS for each in others)
@@ -120,7 +127,7 @@ def test_messages_from_outside_go_though_the_rest_there_is_a_copy(two: Two) -> N
     assert count_entity(two.own, TYPE, HERE[0], further=two.further) == WHOLE + Erasure(messages=1)
     assert erase_entity(two.own, TYPE, HERE[0], "me", further=two.further) == WHOLE + Erasure(messages=1)
     assert (stored(copy, HERE[0]), stored(truth, HERE[0])) == (EVENTS, 0)
-    assert sql(two.own, "SELECT FROM sharding_message") == []
+    assert sql(two.own, "SELECT 1 FROM sharding_message") == []
 
 
 def test_where_an_extractor_decides_the_rows_say_what_is_a_copy(two: Two) -> None:
@@ -217,6 +224,43 @@ def test_entities_are_archived_where_they_lie_and_put_back_there(two: Two, tmp_p
         }
 
 
+def test_nothing_is_removed_while_shards_move(two: Two) -> None:
+    move(two, HERE[0], "copying")
+    before = two.all()
+    for work in (
+        lambda: remove_journal(two.own, TYPE, "me", bool, further=two.further),
+        lambda: remove_data(two.own, by="me", further=two.further, messages=True),
+    ):
+        with pytest.raises(ShardsMove, match=TYPE):
+            work()
+    assert two.all() == before
+
+
+def test_a_type_is_removed_with_the_copies_that_its_shards_have_left(two: Two) -> None:
+    """Also where no shard of the type lies any more."""
+    for each in {shard_of(each, SHARDS): each for each in THERE}.values():
+        move(two, each)
+    assert sql(two.own, "SELECT count(*) FROM sharding_shard WHERE journal <> ''") == [(0,)]
+    with pytest.raises(UnknownJournals):
+        remove_journal(two.own, TYPE, "me", bool)
+    counted = count_journal(two.own, TYPE, further=two.further)
+    assert counted.events == (len(ENTITIES) + len(THERE)) * EVENTS
+    assert remove_journal(two.own, TYPE, "me", bool, further=two.further) == counted
+    assert two.all() == [[]] * 6
+    assert sql(two.own, "SELECT 1 FROM sharding_move") == []
+
+
+def test_a_type_whose_history_is_a_copy_alone_keeps_its_shards(two: Two) -> None:
+    """With other shards the copy would be taken for what lies there."""
+    for each in {shard_of(each, SHARDS): each for each in THERE}.values():
+        move(two, each)
+    sql(two.own, "DELETE FROM sharding_event")
+    sql(two.own, "DELETE FROM sharding_snapshot")
+    remove_data(two.own, by="me", further=two.further)
+    assert sql(two.own, "SELECT changeable FROM sharding_type") == [(False,)]
+    assert len(sql(two.own, "SELECT 1 FROM sharding_move")) == len({shard_of(each, SHARDS) for each in THERE})
+
+
 @pytest.mark.parametrize("entity", [HERE[0], THERE[0]])
 def test_the_copy_of_a_shard_is_deleted_and_nothing_else(two: Two, entity: str) -> None:
     copy, truth = move(two, entity)
@@ -230,7 +274,7 @@ def test_the_copy_of_a_shard_is_deleted_and_nothing_else(two: Two, entity: str) 
     assert {each: stored(truth, each) for each in ENTITIES} == before
     others = [each for each in ENTITIES if lies_in(each) == lies_in(entity) and each not in beside(entity)]
     assert [each for each in others if stored(copy, each) != EVENTS] == []
-    assert sql(two.own, "SELECT FROM sharding_move") == []
+    assert sql(two.own, "SELECT 1 FROM sharding_move") == []
     noted = sql(two.own, "SELECT detail FROM sharding_decision WHERE action = 'left_copies_deleted'")
     assert "by me" in noted[0][0]
     again = delete_left_copies(two.own, two.further, TYPE, None, "me")
