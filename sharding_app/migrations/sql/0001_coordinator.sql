@@ -78,7 +78,7 @@ DECLARE
     types integer[];
 BEGIN
     PERFORM @schema@.sharding_guard_v1(my_term);
-    -- The rows of types first, as whoever closes shards.
+    -- The rows of types first, as a command does that closes shards.
     types := ARRAY(
         SELECT t.id FROM @schema@.sharding_type t
         WHERE EXISTS (

@@ -1,6 +1,6 @@
 -- Closes shards that are being copied: they get no home from here on. The type's row comes first and then those of its
--- shards, as in a step of a resize. Whoever decides about homes holds the rows of the shards to the end, so no decision that
--- is under way gives a closed shard a home.
+-- shards, as in a step of a resize. A decision holds the rows of its shards to the end. So none that is under way gives a
+-- closed shard a home afterwards.
 WITH counted AS MATERIALIZED (
     UPDATE sharding_type t SET closings = t.closings + 1
     WHERE t.id = %(type_id)s AND EXISTS (

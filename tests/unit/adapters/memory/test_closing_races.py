@@ -22,7 +22,7 @@ async def turns() -> None:
 
 
 async def test_a_closing_waits_for_a_decision_under_way() -> None:
-    """So whoever has closed a shard sees each home that was given to it before."""
+    """So the command that has closed a shard sees each home that was given to it before."""
     server = MemoryServer()
     number = await homed(MemoryWorld(server), {0: 4, 1: 4})
     mover, coordinator = MemoryStore(server, "mover"), MemoryStore(server, "coordinator")
