@@ -20,6 +20,7 @@ from sharding_app.protocol.ids import Incarnation, shard_of
 from sharding_app.protocol.numbering import Numbering
 from sharding_app.runtime.base.config import NodeConfig, NodePorts
 from tests.integration.lives.on_postgres import Params, PostgresCluster, RealLoop
+from tests.support.given import until
 from tests.support.scratch import make_tables, scratch_database
 from tests.unit.runtime.two_journals import SECOND, SHARDS, WEIGHTS, Purse, some
 
@@ -72,6 +73,10 @@ def stored(params: Params) -> Counter[str]:
 
 async def pay_all() -> list[int]:
     return await asyncio.gather(*(Purse.ref(each).pay(1) for each in (*HERE, *THERE)))
+
+
+async def pay_all_but(away: set[str]) -> None:
+    await asyncio.gather(*(Purse.ref(each).pay(1) for each in (*HERE, *THERE) if each not in away))
 
 
 async def test_events_lie_in_the_database_of_their_shard_and_move_with_it(cluster: TwoDatabases) -> None:
@@ -187,3 +192,48 @@ async def test_nodes_that_begin_at_once_all_make_the_database_their_journal(
         )
         assert len(set(known)) == 1
     await asyncio.gather(*(each.close() for each in journals), *(each.close() for each in stores))
+
+
+async def test_a_closed_shard_is_served_by_its_row_of_then_once_it_is_opened(cluster: TwoDatabases) -> None:
+    """Its last rows move while it has no home: here by hand. A call waits meanwhile."""
+    await pay_all()
+    entity = HERE[0]
+    shard = shard_of(entity, SHARDS)
+    mover = PostgresStore(cluster.params)
+    ((number, name),) = rows(
+        cluster.params, "SELECT id, name FROM sharding_type WHERE name = 'journals.Purse'"
+    )
+    assert await mover.begin_move(number, [shard], SECOND) == [shard]
+    assert await mover.close_shards(number, [shard], 600) == [shard]
+
+    async def is_homeless() -> bool:
+        (row,) = await mover.homes(name, [shard])
+        return row.home is None
+
+    await until(is_homeless)
+    call = asyncio.create_task(Purse.ref(entity).pay(1))
+    await pay_all_but({each for each in HERE if shard_of(each, SHARDS) == shard})
+    fence = "UPDATE sharding_shard SET epoch = epoch + 1, journal = %s WHERE shard = %s AND home IS NULL RETURNING epoch"
+    ((epoch,),) = rows(cluster.params, fence, SECOND, shard)
+    rows(
+        cluster.second,
+        "INSERT INTO sharding_shard (type_id, shard, epoch, step) VALUES (%s, %s, %s, 'stopped') RETURNING 1",
+        number, shard, epoch,
+    )  # fmt: skip
+    for event in rows(
+        cluster.params,
+        "SELECT entity, seq, name, version, payload::text FROM sharding_event WHERE shard = %s",
+        shard,
+    ):
+        rows(
+            cluster.second,
+            "INSERT INTO sharding_event (type_id, shard, epoch, entity, seq, name, version, payload)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s) RETURNING 1",
+            number, shard, epoch, *event,
+        )  # fmt: skip
+    assert not call.done()
+    assert await mover.open_shards(number, [shard]) == [shard]
+    assert await call == 2
+    assert stored(cluster.params)[entity] == 1
+    assert stored(cluster.second)[entity] == 2
+    await mover.close()
