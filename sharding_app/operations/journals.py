@@ -5,7 +5,8 @@ For the command `sharding_journals`, the dashboard, the metrics and the doctor.
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from django.db import connections, transaction
 from django.db.migrations.executor import MigrationExecutor
@@ -16,6 +17,21 @@ from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.settings.load import get_settings
 
 JOURNAL_ORIGIN = "journal"
+
+
+class Moves(NamedTuple):
+    """Shards of one type that move from one journal to another, or have moved and left a copy."""
+
+    type: str
+    source: str
+    target: str
+    are_over: bool
+    "The shards lie in the target, and their copy in the source is left."
+    shards: int
+    seconds: float
+    "Since the last of them began, or was over."
+    at_work: bool
+    "A command that moves shards of the type is at work."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +58,19 @@ class JournalFacts:
     missing_migrations: tuple[str, ...] = ()
     trouble: str = ""
     "Why its database could not be read."
+    moves: tuple[Moves, ...] = ()
+    "Out of it."
+    coming: int = 0
+    "Shards of which a copy is being made here. The events of all copies are in `events`."
 
     @property
     def alias(self) -> str:
         return journal_name(self.name)
+
+    @property
+    def left(self) -> int:
+        """How many shards have left a copy here."""
+        return sum(each.shards for each in self.moves if each.are_over)
 
     @property
     def elsewhere(self) -> bool:
@@ -77,15 +102,22 @@ def read_journals() -> list[JournalFacts]:
     alias = journal_alias()
     with bounded_reads(alias), connections[alias].cursor() as cursor:
         known = run_query(cursor, "journals_known")
+        moves = [Moves(*row) for row in run_query(cursor, "journals_moves")]
     weights = get_settings().journal_weights or {CLUSTERS_OWN: 1.0}
     weights.setdefault(CLUSTERS_OWN, 0.0)
     shards: Counter[str] = Counter({name: count for name, _, count in known})
     places = {name: place for name, place, _ in known}
-    names = [CLUSTERS_OWN, *sorted({*weights, *places} - {CLUSTERS_OWN})]
+    moving = {name for each in moves for name in each[1:3]}
+    names = [CLUSTERS_OWN, *sorted({*weights, *places, *moving} - {CLUSTERS_OWN})]
     asked = ask(names, _read)
     down = {each.name: each.why for each in asked.down}
     return [
-        _facts(name, weights, shards, places, asked.found.get(name), down.get(name, "")) for name in names
+        replace(
+            _facts(name, weights, shards, places, asked.found.get(name), down.get(name, "")),
+            moves=tuple(each for each in moves if each.source == name),
+            coming=sum(each.shards for each in moves if each.target == name and not each.are_over),
+        )
+        for name in names
     ]
 
 

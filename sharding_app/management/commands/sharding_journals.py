@@ -135,12 +135,16 @@ class Command(DatabaseCommand):
                 self.say(
                     f"  at {each.place}, about {counted(each.events, 'event')}, {words.size(each.bytes)}"
                 )
+            if each.left:
+                self.say(f"  {counted(each.left, 'shard')} left a copy here, which is used for nothing")
+            if each.coming:
+                self.say(f"  a copy of {counted(each.coming, 'shard')} is being made here")
             self.say(f"  cannot be used: {why}" if why else "  can be used")
             told.append(
                 {
                     "name": each.alias, "own": not each.name, "weight": each.weight, "shards": each.shards,
                     "place": each.place or None, "known_place": each.known_place or None, "events": each.events,
-                    "messages": each.messages, "bytes": each.bytes, "reachable": not each.trouble, "usable": not why,
+                    "messages": each.messages, "bytes": each.bytes, "left": each.left, "coming": each.coming, "reachable": not each.trouble, "usable": not why,
                     "trouble": why,
                 }
             )  # fmt: skip

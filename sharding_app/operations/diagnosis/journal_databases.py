@@ -5,10 +5,14 @@ and has room for the nodes' connections.
 from collections.abc import Iterator
 
 from sharding_app.operations.console import counted
-from sharding_app.operations.diagnosis.finding import Finding, error, warning
+from sharding_app.operations.diagnosis.finding import Finding, error, note, warning
 from sharding_app.operations.diagnosis.look import FurtherLook, Look
+from sharding_app.operations.each_journal import journal_name
 from sharding_app.operations.journals import JournalFacts
 
+ABANDONED_SECONDS = 600.0
+"""A copy that is this old, and that no command works on, is reported."""
+MOST_TOLD = 10
 FURTHER_CONNECTIONS = 3
 """Connections of a node to a further journal beside those for appends: recovery, reads, and a watch
 over it.
@@ -95,6 +99,36 @@ def connections(look: Look) -> Iterator[Finding]:
             )  # fmt: skip
 
 
+def copies(look: Look) -> Iterator[Finding]:
+    """Report copies that moves have left behind or have not ended, and a move that was lost."""
+    for further in look.further:
+        facts, where = further.facts, f"database {further.facts.alias!r}"
+        for each in facts.moves:
+            aim = journal_name(each.target)
+            some = counted(each.shards, "shard")
+            if each.are_over:
+                yield note(
+                    "D106", f"{some} of {each.type} {_have(each.shards)} left a copy of {_their(each.shards)} events in the journal "
+                    f"{facts.alias!r} since the move to {aim!r}. It takes room, and is used for nothing.", where,
+                    f"Delete it when you are sure of the move: manage.py sharding_move_journal {each.type} --delete-source",
+                )  # fmt: skip
+            elif not each.at_work and each.seconds > ABANDONED_SECONDS:
+                yield warning(
+                    "D107", f"{some} of {each.type} {_have(each.shards)} been on the way from {facts.alias!r} to {aim!r} for "
+                    f"{each.seconds / 60:.0f} min, and no command is at work. The shards lie where they were; the copy takes room, "
+                    "and each append is noted for it.", where,
+                    f"Go on: manage.py sharding_move_journal {each.type} --to {aim}. Or take the copy back with --cancel.",
+                )  # fmt: skip
+        if further.refuted:
+            told = ", ".join(f"{kind}/{shard} to {to!r}" for kind, shard, to in further.refuted[:MOST_TOLD])
+            yield error(
+                "D119", f"The database of DATABASE says that {counted(len(further.refuted), 'shard')} {_lie(len(further.refuted))} "
+                f"in the journal {facts.name!r}, but that says that they have moved ({told}): DATABASE has lost the move, with a "
+                "failover or a restore. Nodes do not start these shards.", where,
+                "Restore DATABASE to a moment after the move. Events since the move are in the journal that is named here.",
+            )  # fmt: skip
+
+
 def needed_connections(look: Look, journals: int) -> int:
     """Return how many connections a node has to that many further journals."""
     return journals * (FURTHER_CONNECTIONS + look.limits.journal_connections)
@@ -124,3 +158,11 @@ def _server(facts: JournalFacts | None) -> str:
 
 def _lie(number: int) -> str:
     return "lies" if number == 1 else "lie"
+
+
+def _have(shards: int) -> str:
+    return "has" if shards == 1 else "have"
+
+
+def _their(shards: int) -> str:
+    return "its" if shards == 1 else "their"

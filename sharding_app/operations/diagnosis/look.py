@@ -164,6 +164,9 @@ class FurtherLook:
     sessions: int = 0
     "Clients that are connected to its server, and nodes of ours among them."
     ours: int = 0
+    refuted: tuple[tuple[str, int, str], ...] = ()
+    """Shards that lie in it by the cluster's rows, though it says that they have moved: their type,
+    their number, and where to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ from sharding_app.operations.diagnosis.look import (
     Unreadable,
 )
 from sharding_app.operations.diagnosis.read_journal import reason
-from sharding_app.operations.journals import JournalFacts
+from sharding_app.operations.journals import JournalFacts, Moves
 from sharding_app.operations.projections import ProjectionLook
 from sharding_app.operations.snapshot import JournalCounts, MessageCounts, TypeRow
 from sharding_app.ports.store import StoreUnavailable
@@ -144,11 +144,15 @@ def bad(what: str = "event 'Added' of version 1", kind: Literal["event", "snapsh
 
 def second(own: str = "1/1", **changes: Any) -> Look:
     """A look at two journals, the second of which is changed so."""
-    more = {name: changes.pop(name) for name in ("unfenced", "room") if name in changes}
+    more = {name: changes.pop(name) for name in ("unfenced", "room", "refuted") if name in changes}
     given = {"database": changes.pop("database")} if "database" in changes else {}
     first = FurtherLook(facts=JournalFacts(name="", weight=1.0, place=own))
     facts = JournalFacts(**{"name": "b", "weight": 1.0, "place": "7/1", "owner": "c1", **changes})
     return look(further=(first, FurtherLook(facts=facts, **more)), **given)
+
+
+def moves(**changes: Any) -> Moves:
+    return Moves("T", "b", "", are_over=False, shards=2, seconds=1200.0, at_work=False)._replace(**changes)
 
 
 CASES: list[tuple[str, str, Look, str]] = [
@@ -173,6 +177,9 @@ CASES: list[tuple[str, str, Look, str]] = [
     ("D115", "error", second(own_cluster=True), "a cluster of its own"),
     ("D116", "error", second(known_place="7/2"), "knows that journal at 7/2"),
     ("D117", "error", second(unfenced=("sharding_event",)), "sharding_event"),
+    ("D106", "note", second(moves=(moves(are_over=True),)), "2 shards of T have left a copy"),
+    ("D107", "warning", second(moves=(moves(),)), "for 20 min, and no command is at work"),
+    ("D119", "error", second(refuted=(("T", 3, "c"),)), "1 shard lies in the journal 'b', but that says"),
     ("D118", "warning", second(room=10), "no room"),
     ("D128", "warning", second(own="7/9", database=database(settings={"max_connections": "26"})), "no room"),
     ("D121", "error", said(session_replication_role="replica"), "fence does not fire"),
@@ -451,6 +458,11 @@ def test_a_layer_that_is_away_is_one_finding_with_the_names_of_nodes_and_no_outa
         "The channel layer carries no messages for n-0, n-1, n-2, n-3, n-4 and 2 more. Direct links go on."
     )
     assert not found.is_severe
+
+
+@pytest.mark.parametrize("changes", [{"at_work": True}, {"seconds": 30.0}])
+def test_a_move_that_goes_on_is_no_finding(changes: dict[str, Any]) -> None:
+    assert judge(second(moves=(moves(**changes),))) == []
 
 
 @pytest.mark.parametrize("heard", [["n-a"], ["n-a", "n-b"]])

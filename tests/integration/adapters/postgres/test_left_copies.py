@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 
 from sharding_app.adapters.postgres.deletion import (
@@ -20,6 +22,7 @@ from sharding_app.adapters.postgres.deletion import (
 from sharding_app.adapters.postgres.further_journals import JournalDown, UnknownJournals
 from sharding_app.adapters.postgres.joined_journals import Journals
 from sharding_app.adapters.postgres.left_copies import NotDeleted, delete_left_copies
+from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.transfer import Age, Moved, StoredRow
 from sharding_app.management.commands.sharding_import import _groups
 from sharding_app.operations.archiving import archive_entities
@@ -307,6 +310,25 @@ def test_after_a_resize_all_that_was_left_goes(two: Two) -> None:
     delete_left_copies(two.own, two.further, TYPE, None, "me")
     assert [each for each in beside(entity) if stored(copy, each)] == []
     assert all(stored(two.own, each) for each in HERE if each not in beside(entity))
+
+
+def test_moves_are_told_by_their_way_and_whether_a_command_is_at_work(two: Two) -> None:
+    move(two, HERE[0])
+    move(two, THERE[0], "copying")
+    query = QUERIES["journals_moves"].decode()
+
+    def told() -> list[tuple[Any, ...]]:
+        found = sql(two.own, query)
+        assert all(0.0 <= row[5] < 600.0 for row in found)
+        return [(*row[:5], row[6]) for row in found]
+
+    assert told() == [(TYPE, "", "b", True, 1, False), (TYPE, "b", "", False, 1, False)]
+    with psycopg.connect(**two.own, autocommit=True) as command:
+        command.execute("SELECT pg_advisory_lock(hashtext('sharding_move_journal'), %s)", [NUMBER])
+        assert [row[-1] for row in told()] == [True, True]
+    assert sql(two.other, QUERIES["left_rows"].decode()) == []
+    move(two, next(each for each in THERE if each not in beside(THERE[0])))
+    assert [row[::2] for row in sql(two.other, QUERIES["left_rows"].decode())] == [(TYPE, "default")]
 
 
 def lost(two: Two) -> None:
