@@ -29,6 +29,7 @@ from sharding_app.ports.journal import (
     Taken,
 )
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
+from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.protocol.numbering import Numbering
 
 if TYPE_CHECKING:
@@ -233,6 +234,14 @@ class JournalWrites:
             if self._rows.on_snapshot is not None:
                 self._rows.on_snapshot(each)
 
+    def _lies_elsewhere(self, type_id: int, shard: ShardId) -> bool:
+        """Tell whether a shard's events lie in another journal, which tells projections of them."""
+        cluster = self._server.cluster
+        return any(
+            journal != CLUSTERS_OWN and number == shard and cluster.type_ids.get(name) == type_id
+            for (name, number), journal in cluster.journals.items()
+        )
+
     def erase(self, type_id: int, shard: ShardId, epoch: Epoch, entity: str, at_most: int) -> Steps[Erasure]:
         rows = self._rows
         xid = self._server.transactions.begin(self._server.serving)
@@ -254,7 +263,8 @@ class JournalWrites:
         yield Pause.COMMIT
         count = self._remove(type_id, entity, gone)
         first = 1 if whole else min(gone, default=1)
-        self._server.projections.note_erased(xid, type_id, entity, first)
+        if not self._lies_elsewhere(type_id, shard):
+            self._server.projections.note_erased(xid, type_id, entity, first)
         if not whole:
             return Erasure(events=count, whole=False)
         snapshots = rows.snapshots.get((type_id, entity), {})

@@ -8,7 +8,7 @@ WITH mine AS MATERIALIZED (
     ORDER BY m.id
     FOR UPDATE
 ), held AS MATERIALIZED (
-    SELECT t.id, t.name, s.followed
+    SELECT t.id, t.name, s.followed AND s.journal = '' AS followed
     FROM sharding_shard s
     JOIN sharding_type t ON t.id = s.type_id
     WHERE s.type_id = %(type_id)s AND s.shard = %(shard)s AND s.epoch = %(epoch)s
@@ -31,7 +31,8 @@ WITH mine AS MATERIALIZED (
 ), messages AS (
     DELETE FROM sharding_message m USING mine, whole WHERE m.id = mine.id RETURNING 1
 ), told AS (
-    -- Projections learn what is gone before an event of the same number comes.
+    -- Projections learn what is gone before an event of the same number comes. Of an entity that lies in another journal,
+    -- that one tells them: word from here may come behind the next event there, and would take that event's rows away.
     INSERT INTO sharding_change (type_id, events, entities, slices, firsts, lasts, erased)
     SELECT held.id, 0, ARRAY[%(entity)s::text], ARRAY[get_byte(sha256(convert_to(%(entity)s::text, 'UTF8')), 0) & 127],
         ARRAY[coalesce(bound.seq, 0) + 1], ARRAY[coalesce(bound.seq, 0) + 1], true

@@ -298,14 +298,16 @@ def shows(entity: str, number: int | None = None) -> bool:
     return True
 
 
+def of(journals: Journals, entity: str, shard: int) -> dict[str, Any]:
+    """Return how an erasure names an entity."""
+    return {
+        "type_id": journals.type_id, "entity": entity, "shard": shard, "shards": [shard], "epoch": 1,
+        "at_most": 1000, "events_before": 0, "by": "a test",
+    }  # fmt: skip
+
+
 def erase(journals: Journals, entity: str) -> None:
-    journals.run(
-        "erase",
-        {
-            "type_id": journals.type_id, "entity": entity, "shard": 0, "shards": [0], "epoch": 1,
-            "at_most": 1000, "events_before": 0, "by": "a test",
-        },
-    )  # fmt: skip
+    journals.run("erase", of(journals, entity, 0))
 
 
 def test_who_waits_sees_what_is_committed_there(journals: Journals, parts: list[DjangoPart]) -> None:
@@ -335,6 +337,23 @@ def test_an_entity_that_is_erased_there_lives_again(journals: Journals, parts: l
     journals.there.append(THERE[0], 10, first=1)
     journals.there.commit()
     run(parts[1])
+    assert log() == [(THERE[0], 1, 10)]
+
+
+def test_the_cluster_tells_nothing_of_an_erasure_elsewhere(
+    journals: Journals, parts: list[DjangoPart]
+) -> None:
+    """The home erases messages from outside there. Its turns may come long after the next event."""
+    journals.there.append(THERE[0], 1, 2, 3)
+    journals.there.commit()
+    run(parts[1])
+    erase(journals, THERE[0])
+    with connection.cursor() as cursor:
+        assert run_query(cursor, "erase", of(journals, THERE[0], 1))[0][-1], "it is erased here too"
+    journals.there.append(THERE[0], 10, first=1)
+    journals.there.commit()
+    run(parts[1])
+    run(parts[0])
     assert log() == [(THERE[0], 1, 10)]
 
 

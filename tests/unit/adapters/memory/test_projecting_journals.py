@@ -4,6 +4,7 @@ kills, and times in which one of them is down.
 
 import random
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -248,3 +249,22 @@ def test_nothing_is_trimmed_there_before_a_position_is_copied() -> None:
     assert second.projections.may_trim(*key) == row.seq
     world.tidy("second")
     assert second.projections.may_trim(*key) > row.seq
+
+
+def test_an_erasure_is_told_where_the_entity_lies_alone() -> None:
+    """Its home erases messages from outside in the cluster's own journal, where no turn has to
+    know: it may come behind the entity's next event.
+    """
+    world = World(0)
+    world.settle()
+    cluster = world.servers[""].cluster
+    cluster.type_ids["a type"], cluster.journals["a type", 0] = 1, "second"
+    for server in world.servers.values():
+        erase = partial(JournalWrites(server).erase, 1, 0, 1, "e1", 9)
+        server.execute(server.connect("home"), "erase", erase, lambda *_: None)
+    while world.waiting:
+        world.go_on()
+    told = {
+        name: [each.entity for each in server.projections.changes] for name, server in world.servers.items()
+    }
+    assert told == {"": [], "second": ["e1"]}
