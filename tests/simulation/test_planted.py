@@ -133,6 +133,10 @@ OF_A_TEST = {
         "tests/unit/runtime/many/test_concurrent.py",
         "test_those_whose_commit_fails_are_answered_in_their_order",
     ),
+    "the_cluster_tells_of_erasures_elsewhere": (
+        "tests/unit/adapters/memory/test_projecting_journals.py",
+        "test_an_erasure_is_told_where_the_entity_lies_alone",
+    ),
     "unknown_told_as_not_begun": (
         "tests/unit/runtime/execution/test_fate.py",
         "test_its_entity_cannot_be_recovered_at_the_next_home",

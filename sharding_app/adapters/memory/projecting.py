@@ -189,7 +189,7 @@ class MemoryPart:
                 for each in rows:
                     yield Lock(("position", self.key, each.first))
                 answer = own.taken(request, [each.first for each in rows])
-                if self.journal:
+                if self.journal and answer.positions:  # none are left where a reset was waited for
                     self.check(answer.positions)
             else:
                 yield Pause.WORK

@@ -16,11 +16,14 @@ reads the rows that handlers have written. From that it judges:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import ChainMap
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from sharding_app.adapters.memory.journal_rows import Committed
+from sharding_app.adapters.memory.projection_rows import key_of
 from sharding_app.ports.journal import EventRow
 from sharding_app.protocol.projection.requests import Key, Position, StoredEvent
 from sharding_app.protocol.projection.turn import Outcome
@@ -40,6 +43,8 @@ class ProjectionChecker:
     def __init__(self, world: World) -> None:
         self._world = world
         self._tables = world.server.projections
+        self._refused: dict[str, int] = {}
+        "Versions that a journal refuses to go on with, and how often they had begun then."
         self.deployed_at = Random(f"deployed {world.seed}").random() * LATEST
         "When the second version is there."
         self.closed: dict[Key, None] = {}
@@ -53,7 +58,7 @@ class ProjectionChecker:
         self._wanted: dict[tuple[str, int], dict[Key, int]] = {}
         "By version and beginning: the last event of each entity when the fill began."
         self._known: dict[str, dict[int, Position]] = {}
-        "The position of each slice, as written last."
+        "By version and journal: the position of each slice, as written last."
         self._is_live: dict[str, None] = {}
         self._is_well = False
         "All handlers are right from now on."
@@ -84,7 +89,7 @@ class ProjectionChecker:
         self._behind = None
         self._known.clear()
         self._is_live = dict(self._tables.live)
-        events = self._world.server.journal.events
+        events = self._stored()
         for wanted in self._wanted.values():
             for key, number in list(wanted.items()):
                 wanted[key] = min(number, max(events.get(key, ()), default=0))
@@ -116,6 +121,7 @@ class ProjectionChecker:
     def turned(
         self,
         name: str,
+        journal: str,
         slices: tuple[int, int],
         touched: Collection[Key],
         outcome: Outcome,
@@ -127,11 +133,18 @@ class ProjectionChecker:
         self.events += outcome.events
         if was_paused and outcome.events and name in self._tables.paused:
             self._broke("paused_is_paused", f"{name} handles {outcome.events} events")
-        self._judge_positions(name, slices)
+        self._judge_positions(name, journal, slices)
         if touched:
             self._compare(name, touched)
         done = "waits" if outcome.paused else "fills" if outcome.filling else "follows"
         self._world.transition("projection", "takes a turn", done)
+        if journal:
+            self._world.transition("projection", "takes a turn in a further journal", done)
+
+    def refuses(self, name: str) -> None:
+        """Note that a further journal refuses a version: transactions were lost, there or here."""
+        self._refused[name] = self._tables.beginnings[name]
+        self._world.transition("projection", "follows", "is refused")
 
     def tidied(self, name: str) -> None:
         """Judge a version that has just taken the place of the former one."""
@@ -140,8 +153,9 @@ class ProjectionChecker:
         self._is_live[name] = None
         self._world.transition("projection", "fills", "is live")
         last = {key: number for key, number, _ in self._tables.rows[name]}
+        waits = {key for place, key in self._tables.held if place.partition("\0")[0] == name}
         for key, wanted in self._wanted[name, self._tables.beginnings[name]].items():
-            if last.get(key, 0) < wanted and (name, key) not in self._tables.held:
+            if last.get(key, 0) < wanted and key not in waits:
                 detail = f"{name} is live with {last.get(key, 0)} of {wanted} events"
                 self._broke("live_when_complete", detail, key)
 
@@ -151,7 +165,8 @@ class ProjectionChecker:
         """Let a version begin anew."""
         if name in self._tables.types:
             self._tables.begin(name, self._world.server.transactions.view())
-            self._known.pop(name, None)
+            for journal in self._world.servers:
+                self._known.pop(key_of(name, journal), None)
             self._behind = None
             self._note_wanted(name, self._tables.beginnings[name], self._tables.types[name])
             self._world.transition("projection", "follows", "is reset")
@@ -166,6 +181,10 @@ class ProjectionChecker:
         for _, payload in self._ever.get(key, ()):
             self._failures[name, payload] = 0
         self._world.transition("projection", "is parked", "is tried again")
+
+    def refused(self) -> list[str]:
+        """Return the versions that have to be reset, and were not since they were refused."""
+        return [name for name, begun in self._refused.items() if self._tables.beginnings[name] == begun]
 
     # -- In calm -----------------------------------------------------------------------------------
 
@@ -189,27 +208,32 @@ class ProjectionChecker:
     def behind(self) -> list[str]:
         """Return what the versions lack, or have that the journal has not."""
         if self._behind is None:
-            self._behind = [text for each in (FIRST, SECOND) for text in self._lacks(each.name)]
+            journals = list(self._world.servers)
+            self._behind = [text for each in (FIRST, SECOND) for text in self._lacks(each.name, journals)]
         return self._behind
+
+    def behind_elsewhere(self, journal: str) -> list[str]:
+        """Return what the versions lack of entities that do not lie in a journal."""
+        journals = [each for each in self._world.servers if each != journal]
+        return [text for each in (FIRST, SECOND) for text in self._lacks(each.name, journals)]
 
     def are_live(self) -> bool:
         return all(each.name in self._tables.live for each in (FIRST, SECOND))
 
-    def _lacks(self, name: str) -> list[str]:
+    def _lacks(self, name: str, journals: Sequence[str]) -> list[str]:
         if name not in self._tables.types:
             return [f"{name} has not begun"]
-        types, journal = self._tables.types[name], self._world.server.journal
+        types = self._tables.types[name]
         shown: dict[Key, list[Row]] = {}
         for row in self._tables.rows[name]:
             shown.setdefault(row[0], []).append(row)
-        lacks = (
-            [f"{name} fills"]
-            if any(each.is_filling for each in self._tables.positions[name].values())
-            else []
-        )
-        stored = {key: found for key, found in journal.events.items() if key[0] in types and found}
+        positions = [self._tables.positions.get(key_of(name, each), {}) for each in journals]
+        fills = any(not each or any(one.is_filling for one in each.values()) for each in positions)
+        lacks = [f"{name} fills"] if fills else []
+        stored = {key: found for key, found in self._stored(journals).items() if key[0] in types and found}
+        elsewhere = self._stored([each for each in self._world.servers if each not in journals])
         for key in {**stored, **shown}:
-            if key in self.closed:
+            if key in self.closed or key in elsewhere:
                 continue
             wanted = [
                 (key, number, each.row.payload)
@@ -227,16 +251,22 @@ class ProjectionChecker:
 
     def _note_wanted(self, name: str, beginning: int, types: Collection[int]) -> None:
         self._wanted[name, beginning] = {
-            key: max(found)
-            for key, found in self._world.server.journal.events.items()
-            if key[0] in types and found
+            key: max(found) for key, found in self._stored().items() if key[0] in types and found
         }
 
-    def _judge_positions(self, name: str, slices: tuple[int, int]) -> None:
+    def _stored(self, journals: Iterable[str] | None = None) -> Mapping[Key, Mapping[int, Committed]]:
+        """Return the events of some journals, or of all."""
+        servers = self._world.servers
+        return ChainMap(
+            *(servers[each].journal.events for each in (servers if journals is None else journals))
+        )
+
+    def _judge_positions(self, name: str, journal: str, slices: tuple[int, int]) -> None:
         first, last = slices
-        running = self._world.server.transactions.running
-        known = self._known.setdefault(name, {})
-        for each in self._tables.positions[name].values():
+        running = self._world.servers[journal].transactions.running
+        key = key_of(name, journal)
+        known = self._known.setdefault(key, {})
+        for each in self._tables.positions[key].values():
             early = [xid for xid in running if each.view.sees(xid)]
             if early:
                 self._broke(

@@ -2,7 +2,9 @@
 on the virtual server, and an operator.
 
 The handlers write a row for each event. Some events fail, once or until an operator helps. The
-second version is deployed in the turmoil, and fills beside the first one.
+second version is deployed in the turmoil, and fills beside the first one. Events may lie in further
+journals: a part then takes turns in each of them. A version whose positions mean nothing any more
+in a journal does not go on, and the operator resets it.
 """
 
 from __future__ import annotations
@@ -17,15 +19,17 @@ from sharding_app.adapters.memory.connection import Connection
 from sharding_app.adapters.memory.journal import LOCK_SECONDS
 from sharding_app.adapters.memory.locks import Lock
 from sharding_app.adapters.memory.projecting import MemoryPart
+from sharding_app.adapters.memory.projection_rows import key_of
 from sharding_app.adapters.memory.sessions import ConnectionLost, ServerError
 from sharding_app.adapters.memory.steps import Pause, Steps
 from sharding_app.entities.happened import Happened
 from sharding_app.entities.projections import Projection, ProjectionType, on, on_batch, on_erased, projections
 from sharding_app.entities.registry import registry
-from sharding_app.ports.projections import HandlerFailed, NotReady
+from sharding_app.ports.projections import HandlerFailed, NotReady, Refused
 from sharding_app.protocol.projection.requests import Key, StoredEvent
 from sharding_app.protocol.projection.turn import Limits, Outcome
 from sharding_app.runtime.projections.worker import declare_workers, workers_of
+from sharding_app.testing.simulation.fault_policy import slot_of
 from sharding_app.testing.simulation.workload import Diary, Ledger, Noted
 
 if TYPE_CHECKING:
@@ -38,6 +42,8 @@ LIMITS = Limits(events=4, chunk=3, keys=3, failures=3, back_off=0.2, back_off_ma
 """So small that most of a fill, and of what a pause has left, comes in several turns."""
 LATEST = 9.0
 """The second version is deployed before this time."""
+REACHED_SECONDS = 1.5
+"""After that the second version reaches further journals: its fill of the first one is through."""
 END_SECONDS = 0.05
 """Between two looks whether the last turn of a part that was given up has ended."""
 ORDERS = ("rescale", "help", "pause", "rescale", "help", "resume", "reset", "rescale", "help", "reset")
@@ -89,7 +95,7 @@ Row = tuple[Key, int, bytes]
 class SimPart(MemoryPart):
     """A part in a virtual node. The judge hears of each turn when that commits."""
 
-    def __init__(self, world: World, projection: ProjectionType, client: str) -> None:
+    def __init__(self, world: World, projection: ProjectionType, journal: str, client: str) -> None:
         self._judge: ProjectionChecker = world.projections
         self._world = world
         self._projection = projection
@@ -97,22 +103,36 @@ class SimPart(MemoryPart):
         self._sources = {ids[each.name]: each for each in projection.sources}
         self._touched: dict[Key, None] = {}
         "Entities that it has handled, ever: one turn may still end beside the next one."
+        self._slot = slot_of(client)
         super().__init__(
             world.server, projection.name, sorted(self._sources), self._handle, client,
             limits=LIMITS, erase=lambda rows, key: [each for each in rows if each[0] != key],
+            journal=journal, there=world.servers[journal], journals=tuple(world.servers),
         )  # fmt: skip
 
     async def turn(self, part: int, parts: int, *, careful: bool) -> Outcome:
-        if self._projection is SECOND and self._world.now < self._judge.deployed_at:
-            raise NotReady("this version is not deployed yet")
-        return await super().turn(part, parts, careful=careful)
+        if self._projection is SECOND:
+            if self._world.now < self._judge.deployed_at:
+                raise NotReady("this version is not deployed yet")
+            if self.journal and self._world.now < self._judge.deployed_at + REACHED_SECONDS:
+                raise NotReady("the connection to the journal is not there yet")
+        try:
+            return await super().turn(part, parts, careful=careful)
+        except Refused:
+            self._judge.refuses(self.name)
+            raise
+
+    def reach(self) -> None:
+        super().reach()
+        if self._slot in self._world.conditions_of[self.journal].cut_off:
+            raise ServerError("08006", f"the journal {self.journal!r} does not answer")
 
     def steps(self, first: int, last: int, *, careful: bool = False) -> Steps[Outcome]:
         judge, name = self._judge, self.name
         judge.begins(name, self._sources)
         was_paused = name in self._server.projections.paused
         outcome: Outcome = yield from super().steps(first, last, careful=careful)
-        judge.turned(name, (first, last), self._touched, outcome, was_paused=was_paused)
+        judge.turned(name, self.journal, (first, last), self._touched, outcome, was_paused=was_paused)
         return outcome
 
     def tidied(self) -> None:
@@ -187,15 +207,23 @@ class Operator:
             await self.help(skips)
             await asyncio.sleep(HELP_SECONDS)
 
+    async def reset_what_is_refused(self) -> None:
+        """Reset versions that a further journal does not go on with, now and later."""
+        while True:
+            for name in self._judge.refused():
+                await self._order(name, partial(self._judge.reset, name))
+            await asyncio.sleep(HELP_SECONDS)
+
     async def help(self, skips: float = 0.5) -> None:
         """Have each parked entity tried again with a better handler, or leave its event out."""
-        for (name, key), (held, _) in list(self._tables.held.items()):
+        for (place, key), (held, _) in list(self._tables.held.items()):
             if held.parked:
                 is_out = self._random.random() < skips
-                await self._order(name, partial(self._help, name, key, out=is_out))
+                name = place.partition("\0")[0]
+                await self._order(name, partial(self._help, place, name, key, out=is_out))
 
-    def _help(self, name: str, key: Key, *, out: bool) -> None:
-        held, _ = self._tables.held.get((name, key), (None, 0.0))
+    def _help(self, place: str, name: str, key: Key, *, out: bool) -> None:
+        held, _ = self._tables.held.get((place, key), (None, 0.0))
         if held is None or not held.parked:
             return
         following = held.next
@@ -205,7 +233,7 @@ class Operator:
         else:
             self._judge.mends(name, key)
         again = held._replace(parked=False, failures=0, delay=0.0, next=following)
-        self._tables.held[name, key] = again, self._world.now
+        self._tables.held[place, key] = again, self._world.now
 
     def _pause(self, *, paused: bool) -> None:
         if paused:
@@ -213,16 +241,20 @@ class Operator:
         else:
             self._tables.paused.pop(FIRST.name, None)
 
+    def _positions(self, places: Sequence[str]) -> list[tuple[str, int]]:
+        return [(each, first) for each in places for first in sorted(self._tables.positions.get(each, ()))]
+
     async def _order(self, name: str, work: Callable[[], None]) -> None:
-        """Do it in a transaction that holds all positions of a version."""
+        """Do it in a transaction that holds all positions of a version, in all journals."""
+        places = [key_of(name, journal) for journal in self._world.servers]
 
         def steps() -> Steps[None]:
             # A turn that was waited for may have divided a position: the new one is locked then.
-            held: dict[int, None] = {}
-            while new := sorted(self._tables.positions.get(name, {}).keys() - held.keys()):
-                for first in new:
-                    yield Lock(("position", name, first))
-                    held[first] = None
+            held: dict[tuple[str, int], None] = {}
+            while new := [each for each in self._positions(places) if each not in held]:
+                for place, first in new:
+                    yield Lock(("position", place, first))
+                    held[place, first] = None
             yield Pause.COMMIT
             work()
 

@@ -210,7 +210,7 @@ class World:
         node = self.running_node()
         if node is None:
             raise LookupError("a worker of a projection runs in no node")
-        return SimPart(self, projection, node.incarnation)
+        return SimPart(self, projection, journal, node.incarnation)
 
     @property
     def now(self) -> float:
@@ -313,7 +313,7 @@ class World:
                 if self.projections.are_there:
                     projections.add(FIRST)
                     projections.add(SECOND)
-                stack.callback(set_parts, set_parts(Making(self._part_of)))
+                stack.callback(set_parts, set_parts(Making(self._part_of, tuple(self.servers))))
                 stack.enter_context(use_gateway(cast(Gateway, VirtualGateway(self))))
                 workload.observer = self.witness
                 self.scheduler.on_turn = self._after_turn

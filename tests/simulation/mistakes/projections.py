@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator, Sequence
 from itertools import count
 from typing import Any
 
 from sharding_app.adapters.memory import projecting
+from sharding_app.adapters.memory.journal_writes import JournalWrites
 from sharding_app.adapters.memory.locks import Lock
+from sharding_app.adapters.memory.projecting import MemoryPart
 from sharding_app.adapters.memory.projection_rows import ProjectionRows
 from sharding_app.protocol.projection import turn
 from sharding_app.protocol.projection.requests import (
@@ -25,9 +28,9 @@ from sharding_app.protocol.projection.requests import (
     Taken,
 )
 from sharding_app.protocol.projection.view import View
-from sharding_app.runtime.projections import waking
-from sharding_app.runtime.projections.worker import Work
-from tests.simulation.mistakes.mistake import Mistake, nothing
+from sharding_app.runtime.projections import waking, worker
+from sharding_app.runtime.projections.worker import PartWorker, Work
+from tests.simulation.mistakes.mistake import Mistake, no, nothing
 
 
 def _up_to_the_newest(real: Any) -> Any:
@@ -139,6 +142,46 @@ def _takes_turns_while_paused(real: Any) -> Any:
     return taken
 
 
+def _in_the_first_journal(real: Any) -> Any:
+    async def run(self: PartWorker) -> None:
+        making = worker._making
+        assert making is not None
+        part = making.make(self.projection, making.journals[0])
+        self._works = [Work(self.projection, part, self.number, self.workers)]
+        await self._works[0].run()
+
+    return run
+
+
+def _waits_for_all_journals(real: Any) -> Any:
+    """Take the turns in all journals one after the other, the pause after a failure included."""
+    turns: dict[tuple[object, ...], asyncio.Lock] = {}
+
+    async def take(self: Work) -> float:
+        key = asyncio.get_running_loop(), self.projection.name, self._number
+        async with turns.setdefault(key, asyncio.Lock()):
+            pause: float = await real(self)
+            return pause
+
+    return take
+
+
+def _is_live_without_some(real: Any) -> Any:
+    def tidy(self: ProjectionRows, name: str, journals: Sequence[str] = ("",)) -> None:
+        real(self, name, journals[:1])
+
+    return tidy
+
+
+def _begins_anew_in_one(real: Any) -> Any:
+    def begin(self: ProjectionRows, name: str, view: View) -> None:
+        self.beginnings[name] = self.beginnings.get(name, 0) + 1
+        self.begin_in(name, name, view)
+        self.rows[name] = []
+
+    return begin
+
+
 PROJECTIONS: dict[str, Mistake] = {
     "projection_passes_over_late_commits": Mistake((17,), View, "upto", _up_to_the_newest),
     "projection_moves_before_its_effect": Mistake((17,), projecting._Own, "_changes", _before_the_effect),
@@ -155,4 +198,11 @@ PROJECTIONS: dict[str, Mistake] = {
     ),
     "projection_sleeps_through_its_turn": Mistake((17,), Work, "_turn", _sleeps_through_its_turn),
     "projection_works_while_paused": Mistake((17,), projecting._Own, "taken", _takes_turns_while_paused),
+    # Of several journals.
+    "projection_follows_one_journal": Mistake((17,), PartWorker, "run", _in_the_first_journal),
+    "projection_waits_for_all_journals": Mistake((17,), Work, "_turn", _waits_for_all_journals),
+    "projection_is_live_without_some_journals": Mistake((17,), ProjectionRows, "tidy", _is_live_without_some),
+    "projection_begins_anew_in_one_journal": Mistake((17,), ProjectionRows, "begin", _begins_anew_in_one),
+    "the_cluster_tells_of_erasures_elsewhere": Mistake((17,), JournalWrites, "_lies_elsewhere", lambda _: no),
+    "projection_goes_on_behind_a_lost_tail": Mistake((17,), MemoryPart, "check", lambda _: nothing),
 }

@@ -14,6 +14,7 @@ from sharding_app.testing.simulation.journals import SEEDS
 from sharding_app.testing.simulation.liveness import place_of
 from sharding_app.testing.simulation.overlaps import FENCED
 from sharding_app.testing.simulation.phases.boot import BOOT_SECONDS
+from sharding_app.testing.simulation.phases.projecting import SHOWN_SECONDS
 
 if TYPE_CHECKING:
     from sharding_app.protocol.ids import ShardKey
@@ -54,6 +55,11 @@ def journal_down(stage: Stage) -> None:
         lambda: all(call.acknowledged for call in calls[len(there) :]),
         OTHERS_SECONDS, f"shards elsewhere answer while {name} {way}",
     )  # fmt: skip
+    if world.projections.are_there and way != "goes back":
+        shown = lambda: not world.projections.behind_elsewhere(name)  # noqa: E731
+        stage.until(
+            shown, SHOWN_SECONDS, f"projections show what lies elsewhere while {name} {way}", promise=17
+        )
     if world.cast.moves:
         _are_moved(stage, elsewhere, f"shards elsewhere answer after a move while {name} {way}")
     _are_taken_over(stage, elsewhere, f"shards elsewhere are taken over while {name} {way}")

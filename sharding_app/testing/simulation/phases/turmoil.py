@@ -51,7 +51,7 @@ def turmoil(stage: Stage) -> None:
     _operate(stage)
     stage.job(world.outside, _be_stubborn_now_and_then(stage))
     if world.projections.are_there:
-        stage.job(world.outside, Operator(world).now_and_then())
+        _operate_projections(stage)
     # A user of a node outlives it; the calls do not.
     for each in world.nodes:
         stage.job(world.outside, _use_node(stage, each))
@@ -71,6 +71,13 @@ def _operate(stage: Stage) -> None:
         stage.job(world.outside, resize_now_and_then(world))
     if has_closings(world.seed):
         stage.job(world.outside, move_now_and_then(world))
+
+
+def _operate_projections(stage: Stage) -> None:
+    world = stage.world
+    stage.job(world.outside, Operator(world).now_and_then())
+    if world.journals:  # to the end of the world
+        world.outside.create_task(Operator(world).reset_what_is_refused())
 
 
 def _user(client: Client, random: Random) -> Callable[[], Coroutine[Any, Any, None]]:
