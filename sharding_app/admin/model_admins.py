@@ -35,7 +35,13 @@ from sharding_app.dashboard.keyset import (
 )
 from sharding_app.dashboard.permissions import may_see_payloads, shown_command
 from sharding_app.models import EntityType, Node
-from sharding_app.operations.each_journal import JournalsDown, in_journal, journal_name
+from sharding_app.operations.each_journal import (
+    Copies,
+    JournalsDown,
+    in_journal,
+    journal_name,
+    read_copies,
+)
 from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.protocol.numbering import Numbering
 
@@ -169,10 +175,14 @@ class KeysetAdmin(ReadOnlyAdmin):
         if key is None:
             return None
         hidden = () if may_see_payloads(request.user) else self.large
-        for name in (CLUSTERS_OWN, *(further_journals() if self.in_journals else ())):
+        names = (CLUSTERS_OWN, *(further_journals() if self.in_journals else ()))
+        copies = read_copies() if len(names) > 1 else Copies({})
+        for name in names:
             with in_journal(name) as alias:
-                found = self.model._default_manager.using(alias).filter(pk=key).defer(*hidden).first()
-            if found is not None:
+                found: Any = self.model._default_manager.using(alias).filter(pk=key).defer(*hidden).first()
+            if found is not None and (
+                len(names) == 1 or copies.lies_in(name, found.type_id, found.entity, found.shard)
+            ):
                 return found
         return None
 

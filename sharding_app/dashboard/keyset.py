@@ -23,10 +23,13 @@ from django.utils.translation import gettext_lazy as _
 
 from sharding_app.adapters.django.database import bounded_reads, further_journals
 from sharding_app.models import EntityType, ProjectionVersion
-from sharding_app.operations.each_journal import Down, ask
+from sharding_app.operations.each_journal import Copies, Down, ask, journal_name, read_copies
 from sharding_app.protocol.journals import CLUSTERS_OWN
 
 AFTER_VAR = "after"
+LOOKS = 5
+ROWS_OF_LOOK = 2_000
+"""A page that has too few rows since others are copies looks on so often, at so many."""
 
 Key = tuple[Any, ...]
 
@@ -147,10 +150,12 @@ class KeysetChangeList(ChangeList):
                 raise IncorrectLookupParameters(AFTER_VAR)
             self.first_page = self.get_query_string(remove=[AFTER_VAR])
         wanted = self.list_per_page + 1
-        rows = self._rows(after, wanted)
+        rows, looked_at = self._rows(after, wanted)
         if len(rows) >= wanted:
             rows.pop()
-            self.next_page = self.get_query_string({AFTER_VAR: key_text(rows[-1].pk)})
+            looked_at = tuple(rows[-1].pk)
+        if looked_at is not None:
+            self.next_page = self.get_query_string({AFTER_VAR: key_text(looked_at)})
         self.result_list = rows
         self.result_count = len(rows)
         self.full_result_count = None
@@ -160,19 +165,40 @@ class KeysetChangeList(ChangeList):
         self.multi_page = False
         self.paginator = OnePage(rows, self.list_per_page)
 
-    def _rows(self, after: Key | None, wanted: int) -> list[Any]:
-        """The rows that are shown, of all journals that may have any, in the order of the key."""
+    def _rows(self, after: Key | None, wanted: int) -> tuple[list[Any], Key | None]:
+        """The rows that are shown, of all journals that may have any, in the order of the key; and,
+        if they are too few since so many others are copies, the last key that was looked at.
+        """
         journals = [CLUSTERS_OWN, *(further_journals() if self.model_admin.in_journals else ())]
         if len(journals) == 1:
-            return self._rows_of(None, after, wanted)
-        asked = ask(journals, lambda alias: self._bounded_rows(alias, after, wanted))
+            return self._rows_of(None, after, wanted), None
+        copies = read_copies()
+        names = {journal_name(each): each for each in journals}
+        asked = ask(journals, lambda alias: self._bounded_rows(alias, names[alias], copies, after, wanted))
         self.down = asked.down
-        rows = [row for some in asked.found.values() for row in some]
-        return sorted(rows, key=lambda row: tuple(row.pk))[:wanted]
+        ends = [end for _, end in asked.found.values() if end is not None]
+        looked_at = min(ends, default=None)
+        rows = [row for some, _ in asked.found.values() for row in some]
+        if looked_at is not None:
+            rows = [row for row in rows if tuple(row.pk) <= looked_at]
+        return sorted(rows, key=lambda row: tuple(row.pk))[:wanted], looked_at
 
-    def _bounded_rows(self, alias: str, after: Key | None, wanted: int) -> list[Any]:
+    def _bounded_rows(
+        self, alias: str, name: str, copies: Copies, after: Key | None, wanted: int
+    ) -> tuple[list[Any], Key | None]:
+        """The rows of a journal that are no copies; and, if there may be more of them behind many
+        that are, the last key that was looked at.
+        """
+        found: list[Any] = []
+        many = wanted
         with bounded_reads(alias):
-            return self._rows_of(alias, after, wanted)
+            for _ in range(LOOKS):
+                rows = self._rows_of(alias, after, many)
+                found += [row for row in rows if copies.lies_in(name, row.type_id, row.entity, row.shard)]
+                if len(found) >= wanted or len(rows) < many:
+                    return found[:wanted], None
+                after, many = tuple(rows[-1].pk), ROWS_OF_LOOK
+        return found, after
 
     def _rows_of(self, alias: str | None, after: Key | None, wanted: int) -> list[Any]:
         rows: list[Any] = []

@@ -7,7 +7,7 @@ for it over and over.
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
@@ -21,9 +21,11 @@ from sharding_app.adapters.django.database import (
     journal_alias,
     run_query,
     soon_connected,
+    whereabouts,
 )
 from sharding_app.protocol.ids import ShardId
 from sharding_app.protocol.journals import CLUSTERS_OWN
+from sharding_app.protocol.whereabouts import Whereabouts
 
 AGAIN_SECONDS = 5.0
 _UNDEFINED_TABLE = "42P01"
@@ -121,6 +123,31 @@ def _still_down(name: str) -> str:
     return ""
 
 
+class Copies:
+    """Tells rows that are a copy from those of entities that lie in a journal. A move makes a copy,
+    and leaves one behind.
+    """
+
+    def __init__(self, places: Mapping[int, Whereabouts]) -> None:
+        """`places`: those of the types that have copies, by their numbers."""
+        self._places = places
+
+    def lies_in(self, name: str, number: int, entity: str, written: ShardId) -> bool:
+        """Tell whether an entity lies in a journal that has a row of it; `written`: the shard in
+        that row.
+        """
+        places = self._places.get(number)
+        return places is None or places.journal_of(entity, written) == name
+
+
+def read_copies() -> Copies:
+    """Learn which types have copies, and where their entities lie. Raises DatabaseError."""
+    alias = journal_alias()
+    with bounded_reads(alias), connections[alias].cursor() as cursor:
+        numbers = {number for number, *_ in run_query(cursor, "left_moves", {"types": None})}
+        return Copies({number: whereabouts(cursor, number) for number in sorted(numbers)})
+
+
 def journal_of_shard(number: int, shard: ShardId) -> str:
     """Return the name of the journal in which a shard lies, by its row."""
     alias = journal_alias()
@@ -131,20 +158,23 @@ def journal_of_shard(number: int, shard: ShardId) -> str:
 
 def journal_of_entity(names: Sequence[str], number: int, entity: str, shard: ShardId | None) -> str:
     """Return the name of the journal that has the rows of an entity: that of its shard, or, where
-    that is not known, the first one with any. Raises JournalsDown if that cannot be told.
+    that is not known, the first one with any that are no copy. Raises JournalsDown if that cannot
+    be told.
     """
     if list(names) == [CLUSTERS_OWN]:
         return CLUSTERS_OWN
     if shard is not None:
         return journal_of_shard(number, shard)
 
-    def has(alias: str) -> bool:
+    def shards_in(alias: str) -> list[ShardId]:
         with bounded_reads(alias), connections[alias].cursor() as cursor:
-            return bool(run_query(cursor, "journal_has", {"type_id": number, "entity": entity})[0][0])
+            rows = run_query(cursor, "erase_shards", {"type_id": number, "entity": entity})
+        return [shard for (shard,) in rows]
 
-    asked = ask(names, has)
-    for name, found in asked.found.items():
-        if found:
+    copies = read_copies()
+    asked = ask(names, shards_in)
+    for name, shards in asked.found.items():
+        if any(copies.lies_in(name, number, entity, shard) for shard in shards):
             return name
     if asked.down:
         raise JournalsDown(asked.down)

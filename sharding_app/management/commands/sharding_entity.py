@@ -15,7 +15,14 @@ from sharding_app.dashboard.keyset import storable
 from sharding_app.management.arguments import count, positive
 from sharding_app.management.operator_command import OperatorCommand, refused, signed
 from sharding_app.operations.connectivity import UNREACHABLE, CannotReach, database_trouble, joined
-from sharding_app.operations.each_journal import Down, JournalsDown, ask, journal_name
+from sharding_app.operations.each_journal import (
+    Copies,
+    Down,
+    JournalsDown,
+    ask,
+    journal_name,
+    read_copies,
+)
 from sharding_app.operations.snapshot import ClusterSnapshot, TypeRow, read_shards, read_snapshot
 from sharding_app.protocol.ids import MAX_ENTITY_ID_BYTES, Incarnation
 from sharding_app.protocol.messages import (
@@ -118,7 +125,13 @@ class Command(OperatorCommand):
                 return run_query(cursor, "command_event" if name else "command_lately", params)
 
         asked = ask(journals, look)
-        rows = [row for some in asked.found.values() for row in some]
+        copies = read_copies() if len(asked.found) > 1 else Copies({})
+        rows = [
+            row
+            for journal, some in asked.found.items()
+            for *row, number, shard in some
+            if copies.lies_in(journal, number, row[1], shard)
+        ]
         found = [
             {
                 "type": type_name,

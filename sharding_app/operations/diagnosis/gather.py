@@ -14,6 +14,7 @@ from django.core.checks import CheckMessage
 from django.db import DatabaseError, connections
 
 from sharding_app import checks
+from sharding_app.adapters.django.database import journal_alias
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.operations import projections
 from sharding_app.operations.connectivity import CannotReach, database_trouble, joined, transport_trouble
@@ -30,13 +31,14 @@ from sharding_app.operations.diagnosis.read_database import (
     read_database,
     server_clock,
 )
-from sharding_app.operations.diagnosis.read_journal import merged, read_journal
+from sharding_app.operations.diagnosis.read_journal import merged, read_journal, shard_by_id
 from sharding_app.operations.diagnosis.read_journal_databases import look_at_further
-from sharding_app.operations.each_journal import ask
+from sharding_app.operations.each_journal import Copies, ask, read_copies
 from sharding_app.operations.snapshot import ClusterSnapshot, NodeAnswers, TypeRow, read_steadily
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import TransportError
 from sharding_app.protocol.ids import Incarnation
+from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.protocol.messages import NodeStats
 from sharding_app.protocol.records import Member
 from sharding_app.runtime.node.process import Process, WireRefused
@@ -195,10 +197,11 @@ def _journals(settings: Settings, cluster: ClusterSnapshot, say: Say) -> tuple[J
     known = {each.name: each for each in entity_types(settings)}
     found = []
     try:
+        copies = read_copies() if len(cluster.journal_names) > 1 else Copies({})
         for each in cluster.types:
             say(f"sampling the journal of {each.config.name}")
             one = known.get(each.config.name)
-            say_of = partial(_sample, each, one)
+            say_of = partial(_sample, each, one, copies)
             asked = ask(cluster.journal_names, say_of)
             found.append(merged([*asked.found.values()]))
     finally:
@@ -206,8 +209,17 @@ def _journals(settings: Settings, cluster: ClusterSnapshot, say: Say) -> tuple[J
     return tuple(found)
 
 
-def _sample(row: TypeRow, known: EntityType | None, alias: str) -> JournalLook:
-    return read_journal(alias, row.number, row.config, known)
+def _sample(row: TypeRow, known: EntityType | None, copies: Copies, alias: str) -> JournalLook:
+    name = CLUSTERS_OWN if alias == journal_alias() else alias
+
+    def lies_here(entity: str) -> bool:
+        try:
+            shard = shard_by_id(row.config, known, entity)
+        except Exception:  # noqa: BLE001  (the user's own extractor, which the sample judges)
+            return True
+        return shard is None or copies.lies_in(name, row.number, entity, shard)
+
+    return read_journal(alias, row.number, row.config, known, lies_here=lies_here)
 
 
 _Span = tuple[float, float]

@@ -8,7 +8,7 @@ module, never its content.
 import random
 import re
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -43,11 +43,22 @@ _SAFE = re.compile(
 
 
 def read_journal(
-    alias: str, number: int, config: TypeConfig, known: EntityType | None, seed: int | None = None
+    alias: str,
+    number: int,
+    config: TypeConfig,
+    known: EntityType | None,
+    seed: int | None = None,
+    lies_here: Callable[[str], bool] = bool,
 ) -> JournalLook:
-    """Read one type's sample; `known` is its code, if installed."""
+    """Read one type's sample; `known` is its code, if installed. Entities that do not lie in this
+    journal are left out: it has a copy of them.
+    """
     with steady_reads(alias) as cursor:
-        chosen = _entities(cursor, number, random.Random(seed))  # noqa: S311  (a sample, not a secret)
+        chosen = [
+            each
+            for each in _entities(cursor, number, random.Random(seed))  # noqa: S311  (a sample, not a secret)
+            if lies_here(each)
+        ]
         looked_at, unreadable, gaps = 0, [], []
         for entity in chosen:
             one = {"type_id": number, "entity": entity}
@@ -66,10 +77,13 @@ def read_journal(
         long: dict[str, int] = {}
         if known is not None and known.kind == "event_sourced":
             for entity in dict.fromkeys([*chosen, *_anywhere(cursor, number, random.Random(seed))]):  # noqa: S311
+                if not lies_here(entity):
+                    continue
                 ((length,),) = run_query(cursor, "sample_length", {"type_id": number, "entity": entity})
                 if length >= LONG_EVENTS:
                     long[entity] = length
         kept = _kept(cursor, number, known) if known is not None else ()
+        kept = tuple(each for each in kept if lies_here(each))
         ids = run_query(cursor, "sample_remembered", {"type_id": number, "number": IDS})
     strange, moved = _remembered(config, known, ids)
     return JournalLook(
