@@ -14,6 +14,7 @@ from sharding_app.adapters.postgres.deletion import (
     UnknownTypes,
     living_hosts,
 )
+from sharding_app.adapters.postgres.failed_database import failed_database
 from sharding_app.adapters.postgres.further_journals import Further, JournalDown, UnknownJournals
 from sharding_app.adapters.postgres.transfer import Moved, Resizing
 from sharding_app.management.operator_command import OperatorCommand, refused
@@ -64,7 +65,8 @@ class DatabaseCommand(OperatorCommand):
         except JournalDown as error:
             raise database_trouble(error.name, error.__cause__ or error) from error
         except ServerError as error:
-            raise database_trouble(settings.database, error) from error
+            alias = failed_database(error) or settings.lifeline_database
+            raise database_trouble(alias, error) from error
 
     def further(self) -> Further:
         """Return the ways to the further journals that the settings name."""

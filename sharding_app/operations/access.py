@@ -124,7 +124,7 @@ def lines(where: Conninfo, subject: str, by: str, progress: Progress) -> Iterato
 
 def _opened(stack: ExitStack, name: str, way: Conninfo) -> Subjects:
     try:
-        return stack.enter_context(Subjects(way))
+        return stack.enter_context(Subjects(way, name))
     except ServerError as error:
         raise JournalDown(name, error) from error
 

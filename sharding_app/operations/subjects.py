@@ -16,6 +16,7 @@ from sharding_app.adapters.personal.vault import mark_of, new_row
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.deletion import ServerError
 from sharding_app.adapters.postgres.errors import explain
+from sharding_app.adapters.postgres.failed_database import failed_database
 from sharding_app.adapters.postgres.further_journals import UnknownJournals
 from sharding_app.adapters.postgres.subjects import Subjects
 from sharding_app.entities import identifiers
@@ -37,7 +38,10 @@ INTERRUPTIONS = (ServerError, CommandError, NoKeys, NotErased, UnknownJournals)
 
 def reason(error: Exception) -> str:
     """Say in a sentence why an erasure did not end."""
-    return f"{explain(error) if isinstance(error, ServerError) else str(error).rstrip('.')}."
+    if not isinstance(error, ServerError):
+        return f"{str(error).rstrip('.')}."
+    alias = failed_database(error)
+    return f"{f'the journal {alias!r}: ' if alias else ''}{explain(error)}."
 
 
 class SubjectErasure(NamedTuple):

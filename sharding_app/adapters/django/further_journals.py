@@ -23,6 +23,7 @@ from django.db import InternalError, connections, transaction
 from django.db.backends.utils import CursorWrapper
 
 from sharding_app.adapters.django.database import run_query
+from sharding_app.adapters.postgres.failed_database import of_database
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.errors import ProjectionError
 from sharding_app.ports.projections import NotReady
@@ -73,7 +74,7 @@ def _begun_there(journal: str, followed: Followed, numbers: list[tuple[Any, ...]
     types = followed.type_ids
     of = {"id": followed.number, "name": followed.name, "version": followed.version, "types": types}
     given: dict[str, Any] = dict(zip(NUMBERS, map(list, zip(*numbers, strict=True)), strict=True))
-    with connections[journal].cursor() as cursor:
+    with of_database(journal), connections[journal].cursor() as cursor:
         try:
             run_query(cursor, "projection_know_types", given)
         except InternalError as error:

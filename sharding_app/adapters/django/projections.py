@@ -20,6 +20,7 @@ from sharding_app.adapters.django import further_journals as there
 from sharding_app.adapters.django.database import bounded_reads, further_journals, journal_alias, run_query
 from sharding_app.adapters.django.further_journals import let_types_go
 from sharding_app.adapters.django.outside import place_of
+from sharding_app.adapters.postgres.failed_database import of_database
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.entities.projections import Projection, ProjectionType, projections
 from sharding_app.errors import AskTimeout, ProjectionError, Unavailable
@@ -232,10 +233,14 @@ def reset(
     of_rows = nullcontext() if projection.is_async else transaction.atomic(using=database, durable=True)
     has_begun = False
     try:
+        if not projection.is_async:
+            with of_database(database):
+                connections[database].ensure_connection()
         with of_rows:
             with _beginning_again(projection, alias, is_bounded=is_bounded, is_elsewhere=True) as was_paused:
                 if not projection.is_async:
-                    clear()
+                    with of_database(database):
+                        clear()
                 beside()
             has_begun = True
             if projection.is_async:

@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 
 from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
+from sharding_app.adapters.postgres.failed_database import NamedConnection, alias_of, of_database
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.protocol.ids import Epoch, ShardId
 from sharding_app.protocol.numbering import Numbering
@@ -81,12 +82,13 @@ def opened(name: str, further: Further, purpose: str, *, read_only: bool = False
 
 
 def connect(name: str, further: Further, purpose: str, *, read_only: bool = False) -> Connection:
-    """Connect to a further journal. Raises JournalDown."""
+    """Connect to a further journal. Raises JournalDown. Errors of the connection name it."""
     try:
         parameters = {"connect_timeout": CONNECT_SECONDS, **command_parameters(further[name], purpose)}
-        connection = psycopg.connect(**parameters, autocommit=True)
+        connection = NamedConnection.connect(**parameters, autocommit=True)
     except psycopg.OperationalError as error:
         raise JournalDown(name, error) from error
+    connection.alias = name
     connection.read_only = read_only
     return connection
 
@@ -107,7 +109,11 @@ def whereabouts_of(row: Sequence[Any]) -> Whereabouts:
 
 
 def stand(
-    cluster: Connection, journal: Connection, type_name: str, type_id: int, raised: Mapping[ShardId, Epoch]
+    cluster: Connection,
+    journal: Connection,
+    type_name: str,
+    type_id: int,
+    raised: Mapping[ShardId, Epoch],
 ) -> bool:
     """Let nothing be written in a further journal at an earlier epoch than these. False: a later
     epoch has one of the shards there. Raises WrongJournal.
@@ -122,7 +128,8 @@ def stand(
     with journal.transaction():
         journal.execute(QUERIES["journal_kind"], kind)
         if not rows(journal, "journal_refile", kind):
-            raise WrongJournal(type_name)
+            with of_database(alias_of(journal)):
+                raise WrongJournal(type_name)
         return len(rows(journal, "journal_stand", given)) == len(ordered)
 
 

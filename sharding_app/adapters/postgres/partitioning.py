@@ -49,6 +49,10 @@ class CannotPartition(Exception):
     """The layout is not changed; the text says why, and what to do."""
 
 
+class NoTable(CannotPartition):
+    """The database has not been migrated."""
+
+
 class Partition(NamedTuple):
     """A type, and the tables that its events are in."""
 
@@ -500,7 +504,7 @@ def _progress(connection: Connection) -> tuple[int, int, bool]:
 def _state(connection: Connection) -> tuple[Any, ...]:
     found = connection.execute(QUERIES["partition_state"]).fetchone()
     if found is None:
-        raise CannotPartition("There is no table sharding_event: run manage.py migrate.")
+        raise NoTable("There is no table sharding_event: run manage.py migrate.")
     return found
 
 

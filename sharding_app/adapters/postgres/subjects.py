@@ -2,22 +2,24 @@
 
 from typing import Any
 
-import psycopg
-
 from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
+from sharding_app.adapters.postgres.failed_database import NamedConnection
 from sharding_app.adapters.postgres.sql import QUERIES
 
 
 class Subjects:
     """`with Subjects(...) as subjects`. All methods raise psycopg.Error."""
 
-    def __init__(self, conninfo: Conninfo) -> None:
+    def __init__(self, conninfo: Conninfo, journal: str = "") -> None:
+        """`journal`: the name of a further one, which the errors then name."""
         self._conninfo = conninfo
-        self._connection: psycopg.Connection[tuple[Any, ...]]
+        self._journal = journal
+        self._connection: NamedConnection
 
     def __enter__(self) -> "Subjects":
         parameters = command_parameters(self._conninfo, "deletion")
-        self._connection = psycopg.connect(**parameters, autocommit=True)
+        self._connection = NamedConnection.connect(**parameters, autocommit=True)
+        self._connection.alias = self._journal
         return self
 
     def __exit__(self, *_: object) -> None:

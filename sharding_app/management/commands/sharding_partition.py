@@ -10,6 +10,7 @@ from sharding_app.adapters.postgres.deletion import ServerError
 from sharding_app.adapters.postgres.partitioning import (
     CannotPartition,
     Layout,
+    NoTable,
     Step,
     cancel,
     change_layout,
@@ -85,6 +86,8 @@ class Command(DatabaseCommand):
                         f"Would be copied into new tables: {_size(_to_copy(layout, parts))}, which take as much disk again until "
                         "the end. Add --yes."
                     )
+        except NoTable as error:
+            raise refused(self._migrate(str(error))) from error
         except CannotPartition as error:
             raise refused(str(error)) from error
         self._show(layout)
@@ -106,6 +109,13 @@ class Command(DatabaseCommand):
             raise refused(f"There is no journal {journal!r} (journals: {', '.join((own, *further))}).")
         self._name = journal
         return further[journal]
+
+    def _migrate(self, text: str) -> str:
+        """Name the journal whose tables are missing, if it is a further one."""
+        if self._way is None:
+            return text
+        name = self._name
+        return f"The journal {name!r} has no table sharding_event: run manage.py migrate --database {name} sharding."
 
     def _on_journal(self, work: Callable[[Conninfo], T]) -> T:
         """Run it in the database that is meant."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db import DatabaseError, connections
 
+from sharding_app.adapters.postgres.failed_database import failed_database
 from sharding_app.errors import ShardingError
 from sharding_app.management.operator_command import OperatorCommand, refused, signed
 from sharding_app.operations import projections
@@ -90,7 +91,7 @@ class Command(OperatorCommand):
         except ShardingError as error:
             raise refused(f"{error.message}.") from error
         except DatabaseError as error:
-            raise database_trouble(alias, error) from error
+            raise database_trouble(failed_database(error) or alias, error) from error
         finally:
             connections[alias].close()
 

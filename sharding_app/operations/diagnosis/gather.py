@@ -15,6 +15,7 @@ from django.db import DatabaseError, connections
 
 from sharding_app import checks
 from sharding_app.adapters.django.database import journal_alias
+from sharding_app.adapters.postgres.failed_database import failed_database
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.operations import projections
 from sharding_app.operations.connectivity import CannotReach, database_trouble, joined, transport_trouble
@@ -109,7 +110,7 @@ def _database(settings: Settings, found: list[CheckMessage], say: Say) -> dict[s
                 say("asking the journals")
                 look["further"] = tuple(look_at_further())
     except DatabaseError as error:
-        look["database_trouble"] = str(database_trouble(alias, error))
+        look["database_trouble"] = str(database_trouble(failed_database(error) or alias, error))
     finally:
         connections[alias].close()
     return look

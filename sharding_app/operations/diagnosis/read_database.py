@@ -10,6 +10,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from sharding_app.adapters.django.database import run_query, steady_reads
 from sharding_app.adapters.personal.vault import names_of
+from sharding_app.adapters.postgres.failed_database import of_database
 from sharding_app.operations.database_health import read_health
 from sharding_app.operations.diagnosis.look import (
     Clock,
@@ -98,6 +99,6 @@ def _migrations(alias: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _other_place(alias: str, place: str) -> str:
-    with steady_reads(alias) as cursor:
+    with of_database(alias), steady_reads(alias) as cursor:
         other = str(run_query(cursor, "doctor_place")[0][0])
     return "" if other == place else other

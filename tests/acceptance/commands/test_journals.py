@@ -6,38 +6,31 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
 from sharding_app.embedded import OwnPostgres
 from sharding_app.protocol.ids import shard_of
 from sharding_app.protocol.journals import journal_of
+from tests.acceptance.commands.two_journals import (
+    AGAIN,
+    EVERY,
+    HERE,
+    ROWS,
+    SHARDS,
+    THERE,
+    TYPE,
+    WEIGHTS,
+    Two,
+    copied,
+    number_of,
+    pay,
+    sql,
+)
 from tests.support.live import Live, until
-from tests.support.scratch import scratch_database
 
-SHARDS, TYPE = 8, "purses.Purse"
-WEIGHTS = {"": 1.0, "journal_b": 1.0}
-
-
-def lies_in(entity: str) -> str:
-    return journal_of(TYPE, shard_of(entity, SHARDS), WEIGHTS)
-
-
-EVERY = [f"p{number}" for number in range(24)]
-HERE = [each for each in EVERY if lies_in(each) == ""]
-THERE = [each for each in EVERY if lies_in(each) == "journal_b"]
-PAY = f"""
-from tests.acceptance.purses.entities import Purse
-for each in {EVERY!r}:
-    for _ in range(3):
-        Purse.ref(each, command_id=f'id-{{each}}-{{_}}').sync.pay(1)
-"""
 REMIND = """
 from datetime import timedelta
 from tests.acceptance.purses.entities import Purse
@@ -45,98 +38,6 @@ Purse.ref({0!r}).sync.remind()
 Purse.ref({1!r}).sync.remind()
 Purse.ref({1!r}).pay.later(timedelta(days=9), 1)
 """
-PAGES = """
-import sys
-from django.contrib.auth import get_user_model
-from django.test import Client
-user, _ = get_user_model().objects.get_or_create(username='root', is_staff=True, is_superuser=True)
-client = Client()
-client.force_login(user)
-for line in sys.stdin:
-    page, _, form = line.strip().partition(' ')
-    if form:
-        answer = client.post(page, dict(part.split('=', 1) for part in form.split('&')), follow=True)
-    else:
-        answer = client.get(page, follow=True)
-    text = answer.content.decode().replace(chr(10), ' ')
-    print('page', answer.status_code, text, flush=True)
-"""
-
-
-ROWS = {
-    table: f"SELECT count(*) FROM sharding_{table}"  # noqa: S608
-    for table in ("event", "snapshot", "remembered", "message")
-}
-
-
-def sql(url: str, query: str, *values: object) -> list[tuple[Any, ...]]:
-    params: dict[str, Any] = conninfo_to_dict(url)
-    with psycopg.connect(**params, autocommit=True) as connection:
-        cursor = connection.execute(query.encode(), values)
-        return cursor.fetchall() if cursor.description else []
-
-
-class Two(Live):
-    """A cluster whose journals are `default` and `journal_b`."""
-
-    def __init__(self, live: Live, other: str) -> None:
-        super().__init__(live.database_url, live.redis_url)
-        self.other = other
-
-    def environment(self, **more: str) -> dict[str, str]:
-        ours = {
-            "DJANGO_SETTINGS_MODULE": "tests.acceptance.purses.settings",
-            "TEST_APPS": "tests.acceptance.purses",
-            "JOURNAL_B_URL": self.other,
-        }
-        return super().environment(**{**ours, **more})
-
-    def asked(self, *arguments: str, code: int = 0) -> dict[str, Any]:
-        done = self.manage(*arguments, "--json")
-        assert done.returncode == code, done.stdout + done.stderr
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
-
-    def pages(self, *wanted: str) -> list[tuple[int, str]]:
-        """What a superuser's browser gets."""
-        with self.program("shell", "-v0", "-c", PAGES) as program:
-            stdin = program.process.stdin
-            assert stdin is not None
-            found = []
-            for each in wanted:
-                before = len(program.lines)
-                stdin.write(f"{each}\n")
-                stdin.flush()
-                match = program.wait_line(r"^page (\d+) (.*)$", after=before)
-                found.append((int(match[1]), match[2]))
-            return found
-
-    def count(self, query: str) -> tuple[int, int]:
-        return sql(self.database_url, query)[0][0], sql(self.other, query)[0][0]
-
-
-@pytest.fixture
-def two(live_servers: Live) -> Iterator[Two]:
-    """Two databases with tables, and no node."""
-    with live_servers.empty_database() as live, scratch_database(live.database_url) as params:
-        other = urlunsplit(urlsplit(live.database_url)._replace(path=f"/{params['dbname']}"))
-        found = Two(live, other)
-        for arguments in (("migrate",), ("migrate", "--database", "journal_b", "sharding")):
-            made = found.manage(*arguments, "-v0")
-            assert made.returncode == 0, made.stderr
-        yield found
-
-
-def number_of(two: Two) -> int:
-    return int(sql(two.database_url, "SELECT id FROM sharding_type WHERE name = %s", TYPE)[0][0])
-
-
-def pay(two: Two) -> None:
-    paid = two.manage("shell", "-v0", "-c", PAY)
-    assert paid.returncode == 0, paid.stderr
-
-
-AGAIN = "from tests.acceptance.purses.entities import Purse; print(Purse.ref({0!r}).sync.pay(1))"
 ADMIN = "/admin/sharding/"
 DASHBOARD = f"{ADMIN}cluster/"
 
@@ -247,13 +148,6 @@ def test_commands_and_pages_see_both_journals_while_nodes_run(two: Two, tmp_path
         node.stop()
 
 
-def copied(two: Two, server: OwnPostgres) -> Two:
-    """The same cluster, whose second journal was copied into another database."""
-    parts = urlsplit(two.other)
-    sql(server.url, f'CREATE DATABASE moved TEMPLATE "{parts.path[1:]}"')
-    return Two(two, urlunsplit(parts._replace(path="/moved")))
-
-
 @pytest.mark.slow
 def test_a_journal_that_is_down_is_named_and_the_other_one_is_shown(
     live_servers: Live, own_postgres: OwnPostgres
@@ -329,7 +223,7 @@ def test_a_journal_that_is_down_is_named_and_the_other_one_is_shown(
             own_postgres.start()
             until(lambda: two.manage("sharding_journals").returncode == 0, 60, "it answers again")
             one.stop()
-        moved = copied(two, own_postgres)
+        moved = copied(two, own_postgres.url)
         with two.program("sharding_node", "--name", "late") as late:
             late.wait_line("^node late is up$")
             refused = moved.manage("sharding_journals", "--adopt", "journal_b", "--yes")

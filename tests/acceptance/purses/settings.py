@@ -18,5 +18,8 @@ SHARDING = {
     "JOURNALS": {"default": 1, "journal_b": 1},
     "PERSONAL_KEYS": ["of the tests, and of no other cluster on earth"],
 }
+if direct := os.environ.get("LIFELINE_DATABASE"):
+    DATABASES[direct] = dict(DATABASES["default"])  # noqa: F405
+    SHARDING["LIFELINE_DATABASE"] = direct
 if os.environ.get("WITHOUT_JOURNALS"):
     del SHARDING["JOURNALS"]

@@ -3,6 +3,7 @@ in a further journal was passed, and a journal that is away stops its own positi
 """
 
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import Any, ClassVar
 
 import psycopg
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import DatabaseError, OperationalError, connection, connections
 
 from sharding_app import wiring
@@ -664,6 +665,19 @@ def test_a_journal_that_has_lost_its_last_transactions_is_noticed(
         run(each)
     is_exact(journals)
     assert control.status()[0].is_of_this_server
+
+
+def test_an_order_that_needs_a_journal_that_is_down_names_it(
+    journals: Journals, parts: list[DjangoPart]
+) -> None:
+    append(journals, 1)
+    for each in parts:
+        run(each)
+    with journals.down():
+        connections[SECOND].close()
+        with pytest.raises(CommandError, match=re.escape(f"DATABASES['{SECOND}']")) as told:
+            call_command("sharding_projection", NAME, accept_server=True, yes=True)
+        assert "'default'" not in str(told.value)
 
 
 def test_an_operator_may_go_on_with_a_journal_of_the_same_numbers(
