@@ -292,8 +292,7 @@ class ClusterRows:
         for shard in sorted({*former, *later}):
             if (type_name, shard) in self.shards or (shard in later and shard % before.groups in lived):
                 if (type_name, shard) not in self.journals:
-                    parent = type_name, shard % before.groups
-                    self.journals[type_name, shard] = self.journals.get(parent, CLUSTERS_OWN)
+                    self.journals[type_name, shard] = self._journal_of_group(type_name, shard) or CLUSTERS_OWN
                 self.shards[type_name, shard] = ShardRow(type_name, shard, epoch, None, "stopped")
                 self.epochs[self.type_ids[type_name], shard] = epoch
         self.types[type_name] = msgspec.structs.replace(
@@ -305,6 +304,23 @@ class ClusterRows:
         )
         self._relocate(type_name, before, upto)
         return [self.shards[type_name, shard] for shard in later if (type_name, shard) in self.shards]
+
+    def _journal_of_group(self, type_name: str, shard: ShardId) -> str | None:
+        """Return the journal of the shards with which a shard becomes one, or from which it comes;
+        None: its type is not resized, or none of them has lived.
+        """
+        config = self.types[type_name]
+        if not config.wanted:
+            return None
+        groups = min(config.number_of_shards, config.wanted)
+        return next(
+            (
+                self.journals[name, other]
+                for name, other in sorted(self.shards)
+                if name == type_name and other < config.number_of_shards and other % groups == shard % groups
+            ),
+            None,
+        )
 
     def _relocate(self, type_name: str, before: Numbering, upto: int) -> None:
         """Let new shards have the location of the one that they come from."""
@@ -452,7 +468,8 @@ class ClusterRows:
             key = change.type, change.shard
             before = self.shards.get(key)
             if before is None:
-                self.journals[key] = journal_of(*key, self.journal_weights)
+                known = self._journal_of_group(*key)
+                self.journals[key] = journal_of(*key, self.journal_weights) if known is None else known
             self.shards[key] = _row_of(change)
             self.epochs[self.type_ids[change.type], change.shard] = change.epoch
             if self.on_decide is not None:

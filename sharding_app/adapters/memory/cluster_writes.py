@@ -301,6 +301,10 @@ class ClusterWrites:
         yield from self.guard(term)
         for change in changes:
             check_row(change)
+        # A shard that is new in a resize lies where the others of its group do.
+        for name in sorted({each.type for each in changes if not each.expected_epoch}):
+            if name in self._rows.types:
+                yield Lock(("type", name), shared=True)
         numbers, epochs = self._rows.type_ids, self._rows.epochs
         known = {(numbers[each.type], each.shard): each for each in changes if each.type in numbers}
         ordered = sorted(known.items(), key=itemgetter(0))

@@ -19,8 +19,13 @@ CREATE FUNCTION @schema@.sharding_decide_v1(
 #variable_conflict use_column
 BEGIN
     PERFORM @schema@.sharding_guard_v1(my_term);
-    -- A projection may begin to follow a type: it waits for the rows that are new here, or they say so.
-    PERFORM 1 FROM @schema@.sharding_type t WHERE t.name = ANY (names) AND 0 = ANY (expected) ORDER BY t.id FOR KEY SHARE;
+    -- A projection may begin to follow a type, and an operator may begin a resize: it waits for the rows that are new here,
+    -- or they know of it.
+    PERFORM 1
+        FROM @schema@.sharding_type t
+        WHERE t.name IN (SELECT new.name FROM unnest(names, expected) AS new (name, epoch) WHERE new.epoch = 0)
+        ORDER BY t.id
+        FOR SHARE;
     PERFORM 1
         FROM unnest(names, shards) AS change (name, shard)
         JOIN @schema@.sharding_type t ON t.name = change.name
@@ -38,15 +43,27 @@ BEGIN
             ON m.type_id = t.id AND m.shard = change.shard AND m.step = 'closed' AND change.step = 'home'
         WHERE s.type_id = t.id AND s.shard = change.shard AND s.epoch = change.expected
             AND (m.shard IS NULL OR s.home IS NOT NULL);
+    -- Shards that a resize makes one lie in one journal, whenever they get their first home.
     INSERT INTO @schema@.sharding_shard (type_id, shard, epoch, home, step, followed, journal)
-        SELECT t.id, change.shard, change.epoch, change.home, change.step, t.followed, change.journal
-        FROM unnest(names, shards, expected, epochs, homes, steps, journals)
-            AS change (name, shard, expected, epoch, home, step, journal)
-        JOIN @schema@.sharding_type t ON t.name = change.name
-        WHERE change.expected = 0 AND NOT EXISTS (
-            SELECT FROM @schema@.sharding_move m
-            WHERE m.type_id = t.id AND m.shard = change.shard AND m.step = 'closed')
-        ORDER BY t.id, change.shard
+        SELECT new.id, new.shard, new.epoch, new.home, new.step, new.followed, coalesce(
+            (SELECT s.journal FROM @schema@.sharding_shard s
+                WHERE new.groups > 0 AND s.type_id = new.id AND s.shard < new.number
+                    AND s.shard % new.groups = new.shard % new.groups
+                LIMIT 1),
+            first_value(new.journal) OVER (PARTITION BY new.id, coalesce(new.shard % nullif(new.groups, 0), new.shard)
+                ORDER BY new.shard))
+        FROM (
+            SELECT t.id, t.followed, t.number_of_shards AS number,
+                CASE WHEN t.shards_wanted > 0 THEN least(t.number_of_shards, t.shards_wanted) ELSE 0 END AS groups,
+                change.shard, change.epoch, change.home, change.step, change.journal
+            FROM unnest(names, shards, expected, epochs, homes, steps, journals)
+                AS change (name, shard, expected, epoch, home, step, journal)
+            JOIN @schema@.sharding_type t ON t.name = change.name
+            WHERE change.expected = 0 AND NOT EXISTS (
+                SELECT FROM @schema@.sharding_move m
+                WHERE m.type_id = t.id AND m.shard = change.shard AND m.step = 'closed')
+        ) new
+        ORDER BY new.id, new.shard
         ON CONFLICT DO NOTHING;
     RETURN QUERY
         SELECT t.name, s.shard, s.epoch, s.home, s.step

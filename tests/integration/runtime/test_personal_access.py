@@ -15,9 +15,12 @@ import pytest
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.db import connection
 from django.test import override_settings
 
 from sharding_app import Personal, erase_subject
+from sharding_app.adapters.postgres.joined_journals import Journals
+from sharding_app.adapters.postgres.transfer import StoredRow
 from sharding_app.models import Decision, Snapshot
 from sharding_app.operations import access
 from tests.integration.runtime.persons import Buyer, Sale, Wallet
@@ -107,6 +110,28 @@ def test_the_timeline_says_who_asked_before_the_first_value_is_read(
     assert one.detail.startswith("person ")
     assert one.detail.endswith("(sharding_export_subject)")
     assert "ann" not in one.detail.replace("person", "").split()
+
+
+def test_it_has_nothing_of_a_person_whose_rows_go_on_in_another_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store()
+    move = "UPDATE sharding_shard SET journal = %s WHERE type_id = (SELECT id FROM sharding_type WHERE name = %s)"
+    read = Journals.events
+
+    def events(self: Journals, *wanted: Any) -> Iterator[StoredRow]:
+        yield from read(self, *wanted)
+        with connection.cursor() as cursor:
+            cursor.execute(move, ["elsewhere", "entities.Buyer"])
+
+    monkeypatch.setattr(Journals, "events", events)
+    try:
+        with pytest.raises(CommandError, match="Shards lie in 'elsewhere'"):
+            export("ann", tmp_path / "ann.jsonl")
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(move, ["", "entities.Buyer"])
+    assert not (tmp_path / "ann.jsonl").exists()
 
 
 def test_who_was_erased_or_is_not_known_is_said_and_leaves_no_file(tmp_path: Path) -> None:
