@@ -143,6 +143,7 @@ class _Reader:
             yield from self._snapshot(known, snapshot, own=is_own and snapshot.entity == self._subject)
         for event in transfer.events(known.number):
             yield from self._event(known, event, own=is_own and event.entity == self._subject)
+        transfer.same_numbers(known)  # rows of a shard that has moved meanwhile go on elsewhere
 
     def of_messages(self, subjects: Subjects, own: list[str]) -> Iterator[Line]:
         after = ""
