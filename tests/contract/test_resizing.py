@@ -259,6 +259,23 @@ async def test_shards_in_different_journals_do_not_become_one(world: World) -> N
     assert later == {shard: lies[shard % 6] for shard in range(12)}
 
 
+async def test_shards_that_become_one_lie_in_one_journal_whenever_they_are_made(world: World) -> None:
+    """Some get their first home after the resize was wished, one by one or together."""
+    weights = {"": 1.0, "second": 1.0}
+    store = world.spread_store(weights)
+    await with_type(store, SIX)
+    term = await elected(world)
+    elsewhere = {shard: journal_of(SIX.name, shard, weights) for shard in range(6)}
+    assert len({elsewhere[0], elsewhere[2], elsewhere[4]}) > 1
+    assert len({elsewhere[1], elsewhere[3], elsewhere[5]}) > 1
+    await store.decide(term, [HomeChange(SIX.name, 4, 0, 4, None, "stopped")])
+    assert await store.resize(SIX.name, 6, 2)
+    for shards in ((0,), (1, 2, 3, 5)):
+        await store.decide(term, [HomeChange(SIX.name, each, 0, 4, None, "stopped") for each in shards])
+    lies = {row.shard: row.journal for row in await store.homes(SIX.name, range(6))}
+    assert lies == {shard: elsewhere[1 if shard % 2 else 4] for shard in range(6)}
+
+
 @pytest.mark.parametrize("wanted", [18, 2])
 @pytest.mark.parametrize("at_once", [3, 1000])
 async def test_the_marks_of_messages_go_with_the_entities_that_took_them(
