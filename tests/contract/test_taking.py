@@ -71,6 +71,18 @@ async def test_a_shard_that_has_moved_to_another_journal_is_not_taken(world: Wor
     assert not found.left
 
 
+@pytest.mark.parametrize("numbers", [TWELVE, Numbering(6, 12, 4, 3)])
+async def test_after_a_resize_all_shards_of_one_that_has_moved_are_not_taken(
+    world: World, numbers: Numbering
+) -> None:
+    journal = world.journal()
+    await take(journal, {3: 5, 4: 5})
+    await world.leave(NUMBER, 3, "journal_b")
+    found = await journal.take(TYPE, NUMBER, numbers, {3: 9, 9: 9, 4: 9}, "n-two")
+    assert found.shards == {4}
+    assert found.left == {3: "journal_b", 9: "journal_b"}
+
+
 async def test_a_take_waits_for_an_append_under_way(world: World) -> None:
     journal = world.journal()
     await take(journal, {3: 5})

@@ -147,7 +147,15 @@ class JournalWrites:
     def _refile(self, type_name: str, type_id: int, numbers: Numbering, changed: Collection[ShardId]) -> None:
         """Fence the shards whose group has changed, and give their rows the present shards."""
         cluster, remembered = self._server.cluster, self._rows.remembered
+        before = cluster.numbers_here[type_id]
         cluster.fence(type_name, type_id, changed)
+        groups = min(before.groups, numbers.groups)
+        for shard in changed:
+            if (type_id, shard) not in cluster.left:
+                continue
+            for later in range(shard % groups, numbers.most, groups):
+                if (type_id, later) not in cluster.epochs:
+                    cluster.left.setdefault((type_id, later), cluster.left[type_id, shard])
         for shard in changed:
             for entity in list(remembered.get((type_id, shard), ())):
                 later = numbers.shard_of(entity)

@@ -3,7 +3,8 @@
 
 -- Follow a resize: the rows of entities that have another shard now get it. All shards whose group has changed since this
 -- journal last heard of the numbers are fenced first, so that no former home writes any more: each gets an epoch above its
--- last one, and below that of its next home. Locks are taken in the order of appends.
+-- last one, and below that of its next home. Locks are taken in the order of appends. Of a shard that has left this journal
+-- all shards of its group have left.
 CREATE FUNCTION @schema@.sharding_refile_v1(of_type integer, number integer, wanted integer, resized integer, revision bigint)
 RETURNS void LANGUAGE plpgsql AS $refile$
 #variable_conflict use_column
@@ -11,6 +12,7 @@ DECLARE
     t record;
     changed integer[];
     messages text[];
+    groups integer;
 BEGIN
     SELECT y.number_of_shards, y.shards_wanted, y.groups_resized, y.shards_revision INTO t
         FROM @schema@.sharding_type y WHERE y.id = of_type FOR NO KEY UPDATE;
@@ -40,6 +42,14 @@ BEGIN
         ) moving
         JOIN @schema@.sharding_shard s ON s.type_id = of_type AND s.shard = moving.shard
         ORDER BY moving.later, s.epoch DESC
+        ON CONFLICT DO NOTHING;
+    groups := least(t.number_of_shards, NULLIF(t.shards_wanted, 0), number, NULLIF(wanted, 0));
+    INSERT INTO @schema@.sharding_shard (type_id, shard, epoch, step, followed, journal)
+        SELECT DISTINCT ON (place.shard) of_type, place.shard, s.epoch, 'stopped', s.followed, s.journal
+        FROM @schema@.sharding_shard s
+        CROSS JOIN LATERAL generate_series(s.shard % groups, greatest(number, wanted) - 1, groups) AS place (shard)
+        WHERE s.type_id = of_type AND s.shard = ANY (changed) AND s.journal <> ''
+        ORDER BY place.shard, s.epoch DESC
         ON CONFLICT DO NOTHING;
     UPDATE @schema@.sharding_remembered r SET shard = s.shard, epoch = s.epoch
         FROM @schema@.sharding_shard s
