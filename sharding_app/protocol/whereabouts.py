@@ -1,8 +1,8 @@
 """In which journal the entities of a type lie, by the cluster's rows of its shards.
 
 Contract: a journal's database may have rows of entities that do not lie there: a copy that is being
-made of shards on their way there, or one that shards have left behind. Whoever walks along rows of
-a type leaves these out.
+made of shards on their way there, or one that shards have left behind. A walk along the rows of a
+type leaves these out.
 """
 
 from collections.abc import Mapping

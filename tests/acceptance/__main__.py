@@ -38,10 +38,16 @@ def options() -> argparse.Namespace:
     )
     parser.add_argument("--journals", action="store_true", help="two journals, each on a server of its own")
     parser.add_argument(
+        "--moves", action="store_true", help="with --journals: shards move between them all the time"
+    )
+    parser.add_argument(
         "--keep", type=Path, help="a new folder for histories and logs (default: a temporary one)"
     )
     parser.add_argument("--porcupine", type=Path, help="a program that judges the histories as well")
-    return parser.parse_args()
+    given = parser.parse_args()
+    if given.moves and not given.journals:
+        parser.error("--moves needs --journals")
+    return given
 
 
 def main() -> int:
@@ -61,13 +67,15 @@ def main() -> int:
             names = tuple(f"n{number + 1}" for number in range(given.nodes))
             mixed = Mixed(
                 run, lambda line: print(line, flush=True), [each for each in given.faults.split(",") if each], names,
-                given.rate, given.entities,
+                given.rate, given.entities, given.moves,
             )  # fmt: skip
             totals = go_on(mixed, 60 * given.minutes, lambda line: print(line, flush=True), given.porcupine)
     finally:
         servers.close()
     print("\n".join(totals.lines()))
     print(f"projection: {run.projected:,} events of accounts summed up, compared with the journal each round")
+    if mixed.mover is not None:
+        print("\n".join(mixed.mover.lines()))
     if totals.broken:
         print(f"BROKEN in round {totals.rounds}:\n{totals.broken}")
         print(

@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 
 from sharding_app.torture import mixed
 from sharding_app.torture.mixed import NAMES
+from sharding_app.torture.scenario import Report
 from tests.acceptance.faults import FAULTS, possible, standby_again
+from tests.acceptance.mover import Mover
 from tests.acceptance.scenario import Scenario
 
 
@@ -25,7 +27,9 @@ class Mixed(mixed.Mixed):
         names: tuple[str, ...] = NAMES,
         rate: float = 300,
         entities: int = 1000,
+        moves: bool = False,
     ) -> None:
+        """`moves`: shards move between the journals all the time."""
         unknown = set(faults) - set(FAULTS)
         if unknown:
             raise ValueError(f"no such fault: {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}")
@@ -50,3 +54,15 @@ class Mixed(mixed.Mixed):
             run, say, chosen, names, rate=rate, entities=entities,
             mend=lambda: standby_again(cluster.servers),
         )  # fmt: skip
+        types = (cluster.type_name, cluster.accounts)
+        self.mover = Mover(cluster, types, cluster.seed) if moves else None
+
+    def round(self, stages: int) -> Report:
+        """As without moves; while the journals are read and compared, nothing moves."""
+        if self.mover is not None:
+            self.mover.begin()
+        for _ in range(stages):
+            self.one_stage()
+        if self.mover is not None:
+            self.mover.settle()
+        return self.run.finish()

@@ -270,7 +270,7 @@ class ClusterRows:
                 groups.setdefault(shard % min(known, wanted), set()).add(self.journals[name, shard])
         if any(len(journals) > 1 for journals in groups.values()):
             return False  # they cannot become one
-        if self.is_moving(type_name):
+        if any(of_type == type_name for of_type, _ in self.moves):
             return False
         declared = tuple(sorted({*config.declared, known, wanted}))
         self.types[type_name] = msgspec.structs.replace(

@@ -70,7 +70,11 @@ class Command(OperatorCommand):
                 " (SHARDING['JOURNALS']). More shards are possible, or a divisor that joins none of these."
             )
         if not await store.resize(config.name, config.number_of_shards, wanted, signed("sharding_resize")):
-            raise refused(f"Another resize of {config.name} has just begun, or its data was removed.")
+            raise refused(
+                f"Another resize of {config.name} has just begun, or its data was removed, or shards of it move to another journal"
+                f" or have left copies there: end that first (manage.py sharding_move_journal {config.name} --delete-source, or"
+                " --cancel)."
+            )
 
     async def _wait(self, store: ClusterStore, name: str, wanted: int, timeout: float) -> TypeConfig:
         loop = asyncio.get_running_loop()

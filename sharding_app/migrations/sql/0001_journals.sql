@@ -124,5 +124,42 @@ BEGIN
         SELECT ARRAY(SELECT shard FROM mine), y.uses_messages, COALESCE(e.shards, '{}'), COALESCE(e.journals, '{}')
             FROM @schema@.sharding_type y, elsewhere e
             WHERE y.id = of_type;
+    -- Of a move that has not come to its switch.
+    PERFORM @schema@.sharding_unstash_v1(of_type, ARRAY(
+        SELECT s.shard
+        FROM unnest(shards, epochs) AS place (shard, epoch)
+        JOIN @schema@.sharding_shard s ON s.type_id = of_type AND s.shard = place.shard
+        WHERE s.epoch = place.epoch AND s.home = my_home));
 END
 $take$;
+
+-- While shards of a type are copied to another journal: which of its rows were written or deleted. The command makes the
+-- triggers and the table, and drops them.
+CREATE FUNCTION @schema@.sharding_note_moving_v1() RETURNS trigger LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $note_moving$
+BEGIN
+    INSERT INTO @schema@.sharding_moving_touched (type_id, entity, shard, first, last)
+        SELECT t.type_id, t.entity, max(t.shard), min(t.seq), max(t.seq) FROM touched_rows t
+        WHERE t.type_id = TG_ARGV[0]::integer GROUP BY t.type_id, t.entity;
+    RETURN NULL;
+END
+$note_moving$;
+
+-- Put messages back that were taken out of this journal for a move of their shards which has not come to its switch.
+CREATE FUNCTION @schema@.sharding_unstash_v1(of_type integer, shards integer[]) RETURNS void LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $unstash$
+BEGIN
+    IF to_regclass('@schema@.sharding_moving_message') IS NULL THEN
+        RETURN;
+    END IF;
+    WITH back AS (
+        DELETE FROM @schema@.sharding_moving_message m WHERE m.type_id = of_type AND m.shard = ANY (shards) RETURNING m.*
+    )
+    INSERT INTO @schema@.sharding_message (
+            id, type_id, shard, entity, epoch, seq, position, target_type, target, command, args, due, key, every, reply_to,
+            on_failure, failures, parked, error, at, occasion)
+        SELECT b.id, b.type_id, b.shard, b.entity, s.epoch, b.seq, b.position, b.target_type, b.target, b.command, b.args,
+            b.due, b.key, b.every, b.reply_to, b.on_failure, b.failures, b.parked, b.error, b.at, b.occasion
+        FROM back b JOIN @schema@.sharding_shard s ON s.type_id = b.type_id AND s.shard = b.shard;
+END
+$unstash$;

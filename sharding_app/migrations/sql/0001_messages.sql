@@ -230,7 +230,7 @@ BEGIN
         RAISE EXCEPTION 'sharding: % message(s) of other journals do not wait to be taken', json_array_length(missing)
             USING ERRCODE = 'SH003', DETAIL = missing::text;
     END IF;
-    -- Whoever brings rows here holds the table of marks meanwhile: they are there by now, or find the marks.
+    -- A move that brings rows here locks the table of marks meanwhile: they are there by now, or find the marks.
     DELETE FROM @schema@.sharding_message m
         WHERE m.id = ANY (ARRAY(
             SELECT w.id FROM (SELECT unnest(marks) AS id, unnest(mark_partials) AS partial) w WHERE NOT w.partial));

@@ -59,8 +59,8 @@ BEGIN
                     WHERE s.type_id = t.id AND s.shard < t.number_of_shards
                     GROUP BY s.shard % least(t.number_of_shards, wanted)
                     HAVING count(DISTINCT s.journal) > 1)
-                AND NOT EXISTS (
-                    SELECT FROM @schema@.sharding_move m WHERE m.type_id = t.id AND m.step IN ('copying', 'closed'))
+                -- A copy that a shard has left is known by the number of the shard.
+                AND NOT EXISTS (SELECT FROM @schema@.sharding_move m WHERE m.type_id = t.id)
             RETURNING t.name, t.number_of_shards, t.shards_wanted
         ), noted AS (
             INSERT INTO @schema@.sharding_decision (action, subject, detail)

@@ -18,6 +18,9 @@ UNION
 SELECT format('it has the trigger %%I', g.tgname) FROM pg_trigger g
 WHERE g.tgrelid = to_regclass('sharding_event') AND NOT g.tgisinternal AND NOT starts_with(g.tgname, 'sharding_')
 UNION
+SELECT 'shards are being copied from it to another journal (sharding_move_journal)'
+WHERE to_regclass('sharding_moving') IS NOT NULL
+UNION
 SELECT 'it has row-level security' FROM pg_class c
 WHERE c.oid = to_regclass('sharding_event')
     AND (c.relrowsecurity OR EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid))

@@ -1,0 +1,784 @@
+"""Moves shards from one journal database to another while the cluster works.
+
+      in the source -- begin --> copying -- close --> no home -- switch --> in the target,
+                                 rows, and             │                    a copy is left
+                                 again what was        └ a stop: opened
+                                 written since           in the source
+
+Rows are copied in pieces. Triggers in the source note which events and snapshots are written or
+deleted from then on; these are copied again. When little is left, some shards are closed: the
+coordinator takes them from their homes, and gives them none. They are fenced, the rest is copied,
+and one transaction in the cluster's own database says that they lie in the target from now on.
+
+Contract: the coordinator's rows alone say where a shard lies, so until the switch the target's rows
+are a copy that nothing reads, and after it those of the source are. The command may be killed at
+any point: the same call goes on, and a shard that was closed is opened by the coordinator once its
+time has passed. Each piece holds the shards' rows in the database that it changes, and checks that
+they are as the command left them: a command that was frozen meanwhile changes nothing.
+
+Messages are taken out of the source before the switch, so that none takes effect there any more,
+and out of sight of the target until then. One that has left a mark in the target, where its row
+would now stand, has taken effect. A mark elsewhere says that a row waits in the source: it is
+removed only when the row is gone from all journals.
+"""
+
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import psycopg
+from psycopg import sql
+
+from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
+from sharding_app.adapters.postgres.copied_rows import (
+    NOTES_AT_ONCE,
+    Different,
+    RowCopy,
+    pipe,
+    select_of_shards,
+)
+from sharding_app.adapters.postgres.deletion import UnknownTypes
+from sharding_app.adapters.postgres.further_journals import (
+    Connection,
+    Further,
+    UnknownJournals,
+    connect,
+    epochs,
+    rows,
+    stand,
+    whereabouts_of,
+)
+from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.adapters.postgres.store import config_of
+from sharding_app.protocol.ids import EntityId, Epoch, ShardId
+from sharding_app.protocol.journals import CLUSTERS_OWN
+from sharding_app.protocol.whereabouts import Whereabouts
+
+CLOSED_SECONDS = 20.0
+"""A command that stops keeps shards closed for no longer."""
+HOMES_SECONDS = 60.0
+"""Handlers may take as long as they need to end; then the shards are opened again."""
+PROJECTIONS_SECONDS = 10.0
+ROUNDS = 30
+MOMENT_SECONDS = 0.2
+LOOK_SECONDS = 0.05
+LOCK_SECONDS = 0.2
+PAUSE_SECONDS = 0.3
+TRIES = 60
+TRIES_WHILE_CLOSED = 12
+MOST_UNPASSED = 10_000
+UNKNOWN = -1
+"""The shard of an entity that no hash tells."""
+PARTLY = "It took effect partly, in a journal that its target has left since."
+"""What an operator reads at a message that is parked for it."""
+
+REMEMBERED = "type_id, shard, entity, epoch, at"
+MESSAGE = (
+    "id, type_id, shard, entity, epoch, seq, position, target_type, target, command, args, due, key, every, reply_to,"
+    " on_failure, failures, parked, error, at, occasion"
+)
+MARK = "id, type_id, shard, entity, epoch, journal, partial, at"
+
+T = TypeVar("T")
+
+
+class CannotMove(Exception):
+    """No shard is moved, or no further one; the text says why, and what to do."""
+
+
+class Step(NamedTuple):
+    """What a move has just done."""
+
+    name: str
+    done: int = 0
+    shards: Sequence[ShardId] = ()
+    seconds: float = 0.0
+    "Of a switch: how long its shards had no home, as the command saw it."
+
+
+class Wanted(NamedTuple):
+    """What is to be moved."""
+
+    type: str
+    type_id: int
+    places: Whereabouts
+    target: str
+    shards: Mapping[str, Sequence[ShardId]]
+    "By the journals in which they lie."
+
+
+def plan(cluster: Connection, type_name: str, target: str, shards: Sequence[ShardId] | None = None) -> Wanted:
+    """Return which shards would be moved; without `shards` all that lie elsewhere. Raises
+    UnknownTypes, CannotMove.
+    """
+    for number, *config in rows(cluster, "types", {}):
+        if config[0] != type_name:
+            continue
+        numbering = config_of(config).numbering
+        if numbering.resizing:
+            raise CannotMove(
+                f"{type_name} is being resized: wait until that is done (manage.py sharding_resize {type_name})."
+            )
+        found: dict[str, list[ShardId]] = {}
+        lying = cluster.execute(
+            "SELECT shard, journal FROM sharding_shard WHERE type_id = %s AND shard < %s ORDER BY shard",
+            [number, numbering.shards],
+        ).fetchall()
+        if shards is not None and (unknown := set(shards) - {shard for shard, _ in lying}):
+            raise CannotMove(
+                f"{type_name} has no rows of the shards {_listed(unknown)}: only one that has had a home can be moved."
+            )
+        for shard, journal in lying:
+            if journal != target and (shards is None or shard in shards):
+                found.setdefault(journal, []).append(shard)
+        places = whereabouts_of(rows(cluster, "whereabouts", {"type_id": number})[0])
+        wanted = Wanted(type_name, number, places, target, found)
+        _refuse_known(cluster, wanted)
+        return wanted
+    raise UnknownTypes([type_name])
+
+
+def move_shards(
+    conninfo: Conninfo, further: Further, type_name: str, target: str, shards: Sequence[ShardId] | None, by: str,
+    *, at_once: int = 8, names: Callable[[str], str] = str,
+) -> Generator[Step]:  # fmt: skip
+    """Move shards of a type. Yields after each step. `names`: journals for people.
+
+    Goes on where a former call was stopped. Raises CannotMove, UnknownTypes, JournalDown,
+    psycopg.Error.
+    """
+    with _journal(CLUSTERS_OWN, conninfo, further) as cluster:
+        _be_alone(cluster, type_name)
+        wanted = plan(cluster, type_name, target, shards)
+        _refuse_nodes(cluster, wanted, names)
+        for journal, lying in wanted.shards.items():
+            with ExitStack() as stack:
+                source, entered = (
+                    stack.enter_context(_journal(name, conninfo, further)) for name in (journal, target)
+                )
+                move = _Move(wanted, journal, lying, cluster, source, entered, by, names)
+                yield from move.run(at_once)
+        _settle(cluster, wanted.type_id, conninfo, further, names)
+
+
+def settle_moves(
+    conninfo: Conninfo, further: Further, type_name: str, *, names: Callable[[str], str] = str
+) -> None:
+    """End what a call that was stopped has left undone behind its last switch. Raises as
+    `move_shards`.
+    """
+    with _journal(CLUSTERS_OWN, conninfo, further) as cluster:
+        _settle(cluster, _be_alone(cluster, type_name), conninfo, further, names)
+
+
+def cancel(
+    conninfo: Conninfo, further: Further, type_name: str, by: str, *, names: Callable[[str], str] = str
+) -> list[ShardId]:
+    """Take back what is not switched: drop the copies, and open shards that are closed. Returns the
+    shards. Raises as `move_shards`.
+    """
+    with _journal(CLUSTERS_OWN, conninfo, further) as cluster:
+        number = _be_alone(cluster, type_name)
+        moving = cluster.execute(
+            "SELECT source, target, array_agg(shard ORDER BY shard) FROM sharding_move"
+            " WHERE type_id = %s AND step <> 'moved' GROUP BY source, target",
+            [number],
+        ).fetchall()
+        done: list[ShardId] = []
+        for journal, target, shards in moving:
+            wanted = plan(cluster, type_name, target, shards)
+            with ExitStack() as stack:
+                source, entered = (
+                    stack.enter_context(_journal(name, conninfo, further)) for name in (journal, target)
+                )
+                _Move(wanted, journal, shards, cluster, source, entered, by, names).take_back()
+            done += shards
+        return sorted(done)
+
+
+class _Move:
+    """Shards of one type, from one journal to another."""
+
+    def __init__(
+        self, wanted: Wanted, journal: str, shards: Sequence[ShardId], cluster: Connection, source: Connection,
+        target: Connection, by: str, names: Callable[[str], str],
+    ) -> None:  # fmt: skip
+        self._wanted = wanted
+        self._type_id = wanted.type_id
+        self._from = journal
+        self._shards = sorted(shards)
+        self._cluster = cluster
+        self._source = source
+        self._target = target
+        self._by = by
+        self._names = names
+        self._known: dict[ShardId, Epoch] = {}
+        "Epochs of the shards' rows in a further target, as this command has written them."
+        self._copy = RowCopy(wanted.type_id, wanted.places.shard_of, shards, source, target, self._hold)
+        self._not_before = 0.0
+        "When closed shards are to be kept closed next."
+
+    # -- The course of a move ------------------------------------------------------------------
+
+    def run(self, at_once: int) -> Iterator[Step]:
+        self._begin()
+        yield Step("begun", len(self._shards))
+        for table in ("event", "snapshot"):
+            for number in self._copy.all(table):
+                yield Step("copied", number)
+                self._copy.apply()
+        yield from self._catch_up()
+        self._compare()
+        yield Step("compared")
+        for first in range(0, len(self._shards), at_once):
+            shards = self._shards[first : first + at_once]
+            yield from self._catch_up()
+            began = time.monotonic()
+            self._pass(shards)
+            self._copy.moving -= set(shards)
+            yield Step("switched", len(shards), shards, time.monotonic() - began)
+            _leave(self._cluster, self._source, self._type_id, self._from, self._names)
+        self._end()
+        yield Step("done", len(self._shards))
+
+    def take_back(self) -> None:
+        """Drop the copy of shards that have not been switched, and open them."""
+        self._open(self._shards)
+        if self._from:
+            self._unstash(self._shards)
+        self._end()
+        self._prepare(self._shards)
+        self._copy.clear()
+        with self._target.transaction():
+            self._hold(self._shards)
+            self._clear_rest(self._shards)
+        self._cluster.execute(
+            "DELETE FROM sharding_move WHERE type_id = %s AND shard = ANY (%s) AND step <> 'moved'",
+            [self._type_id, self._shards],
+        )
+
+    # -- The beginning -------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        wanted = self._wanted
+        with self._cluster.transaction():
+            self._cluster.execute("SELECT FROM sharding_type WHERE id = %s FOR UPDATE", [self._type_id])
+            ((resizing,),) = self._cluster.execute(
+                "SELECT shards_wanted > 0 FROM sharding_type WHERE id = %s", [self._type_id]
+            ).fetchall()
+            if resizing:
+                raise CannotMove(f"{wanted.type} is being resized: wait until that is done.")
+            given = {
+                "type_id": self._type_id, "shards": self._shards, "source": self._from, "target": wanted.target,
+            }  # fmt: skip
+            self._cluster.execute(QUERIES["move_begin"], given)
+        # What a former call has left closed is copied as any other.
+        self._open(self._shards)
+        if self._from:
+            self._unstash(self._shards)
+        self._prepare(self._shards)
+        if not _briefly(self._source, self._watch):
+            self._copy.clear()
+
+    def _prepare(self, shards: Sequence[ShardId]) -> None:
+        """Make rows of the type and of the shards in a further target, which no home has taken."""
+        if not self._wanted.target:
+            return
+        here = epochs(self._cluster, self._type_id, shards)
+        self._known |= {shard: epoch for shard, (epoch, _) in here.items()}
+        if not stand(self._cluster, self._target, self._wanted.type, self._type_id, self._present(shards)):
+            raise CannotMove(
+                f"{self._names(self._wanted.target)} has later epochs of some of these shards than the cluster's own database:"
+                " one of the two was put back to a former state."
+            )
+        self._target.execute(
+            "UPDATE sharding_shard SET journal = '' WHERE type_id = %s AND shard = ANY (%s) AND journal <> ''",
+            [self._type_id, list(shards)],
+        )
+
+    def _present(self, shards: Sequence[ShardId]) -> dict[ShardId, Epoch]:
+        return {shard: self._known[shard] for shard in shards}
+
+    def _watch(self) -> bool:
+        """Note from now on which rows of the type are written or deleted in the source. Tell
+        whether they have been noted since a former call began.
+        """
+        number, run = self._type_id, self._source.execute
+        ((partitioning,),) = run("SELECT to_regclass('sharding_partitioning') IS NOT NULL").fetchall()
+        if partitioning:
+            raise CannotMove(
+                f"The layout of {self._names(self._from)} is being changed: end that first (manage.py sharding_partition)."
+            )
+        _make_tables(self._source)
+        found = run("SELECT target, shards FROM sharding_moving WHERE type_id = %s", [number]).fetchall()
+        if found and (found[0][0], set(self._shards)) == (self._wanted.target, set(found[0][1])):
+            return True
+        run(
+            "INSERT INTO sharding_moving AS m VALUES (%(type)s, %(target)s, %(shards)s, 'event', '', 0)"
+            " ON CONFLICT (type_id) DO UPDATE SET target = %(target)s, shards = %(shards)s, walking = 'event',"
+            " entity = '', seq = 0",
+            {"type": number, "target": self._wanted.target, "shards": self._shards},
+        )
+        if not found:
+            for table in ("event", "snapshot"):
+                for event, image in (("INSERT", "NEW"), ("UPDATE", "NEW"), ("DELETE", "OLD")):
+                    run(
+                        sql.SQL(
+                            "CREATE TRIGGER {} AFTER {} ON {} REFERENCING {} TABLE AS touched_rows"
+                            " FOR EACH STATEMENT EXECUTE FUNCTION sharding_note_moving_v1({})"
+                        ).format(
+                            _trigger(number, event), sql.SQL(event), sql.Identifier(f"sharding_{table}"),
+                            sql.SQL(image), sql.Literal(str(number)),
+                        )
+                    )  # fmt: skip
+        return False
+
+    # -- The copy ------------------------------------------------------------------------------
+
+    def _catch_up(self) -> Iterator[Step]:
+        """Copy again what was noted, until the rest is a matter of a moment. Where nodes write as
+        fast as this copies, no more is won after some rounds.
+        """
+        for _ in range(ROUNDS):
+            began = time.monotonic()
+            number = self._copy.apply()
+            if number:
+                yield Step("caught up", number)
+            if number < NOTES_AT_ONCE and time.monotonic() - began < MOMENT_SECONDS:
+                return
+
+    def _compare(self) -> None:
+        try:
+            self._copy.compare()
+        except Different as error:
+            raise CannotMove(
+                f"The copy differs from its source: {error}. The shards lie where they were. Take the copy back with --cancel,"
+                " and report this."
+            ) from error
+
+    def _hold(self, shards: Sequence[ShardId]) -> dict[ShardId, Epoch]:
+        """Hold the target's rows of shards to the end of its transaction; return their epochs."""
+        values = {
+            "type_id": self._type_id, "shards": list(shards), "own": not self._wanted.target, "source": self._from,
+            "epochs": [self._known.get(each, 0) for each in shards],
+        }  # fmt: skip
+        held = dict(rows(self._target, "move_hold", values))
+        if len(held) < len(shards):
+            raise CannotMove(
+                f"Shards {_listed(set(shards) - set(held))} are not as this command left them in"
+                f" {self._names(self._wanted.target)}: another command has gone on with the move. Look with"
+                " manage.py sharding_journals."
+            )
+        return held
+
+    # -- The switch ----------------------------------------------------------------------------
+
+    def _pass(self, shards: Sequence[ShardId]) -> None:
+        """Close shards, copy the rest, and let them lie in the target. Opens them if that fails."""
+        self._refuse_projections(shards)
+        self._close(shards)
+        try:
+            self._await_homes(shards)
+            epochs_now = self._fence(shards)
+            # The fence has waited for the last writers: a snapshot behind it has all their notes.
+            while self._copy.apply() == NOTES_AT_ONCE:
+                self._keep_closed(shards)
+            self._await_projections(shards)
+            self._switch(shards, epochs_now)
+        except BaseException:
+            with suppress(psycopg.Error):
+                if self._from:
+                    self._unstash(shards)
+                self._open(shards)
+            raise
+
+    def _close(self, shards: Sequence[ShardId]) -> None:
+        values = {"type_id": self._type_id, "shards": list(shards), "seconds": CLOSED_SECONDS}
+        self._cluster.execute(QUERIES["move_close"], values)
+        self._not_before = time.monotonic() + CLOSED_SECONDS / 4
+
+    def _keep_closed(self, shards: Sequence[ShardId]) -> None:
+        if time.monotonic() < self._not_before:
+            return
+        values = {"type_id": self._type_id, "shards": list(shards), "seconds": CLOSED_SECONDS}
+        kept = self._cluster.execute(QUERIES["move_renew"], values).fetchall()
+        if len(kept) < len(shards):
+            raise CannotMove(_OPENED.format(_listed(shards)))
+        self._not_before = time.monotonic() + CLOSED_SECONDS / 4
+
+    def _open(self, shards: Sequence[ShardId]) -> None:
+        self._cluster.execute(QUERIES["move_open"], {"type_id": self._type_id, "shards": list(shards)})
+
+    def _await_homes(self, shards: Sequence[ShardId]) -> None:
+        until = time.monotonic() + HOMES_SECONDS
+        while True:
+            homes = {
+                shard: home
+                for shard, (_, home) in epochs(self._cluster, self._type_id, shards).items()
+                if home is not None
+            }
+            if not homes:
+                return
+            if time.monotonic() > until:
+                raise CannotMove(
+                    f"Shards {_listed(homes)} still have a home after {HOMES_SECONDS:g} s ({', '.join(sorted(set(homes.values())))})."
+                    " Is there a coordinator, and what do the shards wait for (manage.py sharding_status)? They are open again,"
+                    " and lie where they were."
+                )
+            self._keep_closed(shards)
+            time.sleep(LOOK_SECONDS)
+
+    def _fence(self, shards: Sequence[ShardId]) -> dict[ShardId, Epoch]:
+        """Let no former home write, in the cluster's own database and in the source."""
+        values = {"type_id": self._type_id, "shards": list(shards), "source": self._from}
+        raised: dict[ShardId, Epoch] = dict(rows(self._cluster, "move_fence", values))
+        if len(raised) < len(shards):
+            raise CannotMove(_OPENED.format(_listed(set(shards) - set(raised))))
+        if self._from and not stand(self._cluster, self._source, self._wanted.type, self._type_id, raised):
+            raise CannotMove(f"{self._names(self._from)} has later epochs than the cluster's own database.")
+        if self._wanted.target:
+            # None of the target's rows is older than the last home in the source.
+            self._known |= raised
+            if not stand(self._cluster, self._target, self._wanted.type, self._type_id, raised):
+                raise CannotMove(f"{self._names(self._wanted.target)} has later epochs of these shards.")
+        return raised
+
+    def _switch(self, shards: Sequence[ShardId], raised: Mapping[ShardId, Epoch]) -> None:
+        named = {"type_id": self._type_id, "shards": list(shards)}
+        epochs_now = [raised[each] for each in shards]
+        # First of all a copy: a message is in one of the two databases at any time, so that no mark
+        # of it is removed.
+        self._put_rest(shards, self._source, "message")
+        self._keep_closed(shards)
+        if self._from:
+            with self._source.transaction():
+                ((held,),) = rows(self._source, "move_stash", {**named, "epochs": epochs_now})
+                if held < len(shards):
+                    raise CannotMove(_OPENED.format(_listed(shards)))
+            self._put_rest(shards, self._source, "moving_message")
+            _briefly(self._cluster, lambda: self._say_so(shards, epochs_now), TRIES_WHILE_CLOSED)
+        else:
+            _briefly(self._cluster, lambda: self._leave_clusters_own(shards, epochs_now), TRIES_WHILE_CLOSED)
+
+    def _leave_clusters_own(self, shards: Sequence[ShardId], epochs_now: Sequence[Epoch]) -> None:
+        """Take messages, remembered ids and marks out of the cluster's own database in the very
+        transaction that says where the shards lie from now on.
+        """
+        named = {"type_id": self._type_id, "shards": list(shards)}
+        self._hold_type()
+        self._cluster.execute(QUERIES["move_lock_messages"], named)
+        self._put_rest(shards, self._cluster, "message")
+        self._cluster.execute(QUERIES["move_clear_messages"], named)
+        self._say_so(shards, epochs_now)
+        self._cluster.execute(QUERIES["move_clear_remembered"], named)
+        self._cluster.execute(QUERIES["move_clear_marks"], named)
+
+    def _put_rest(self, shards: Sequence[ShardId], source: Connection, messages: str) -> None:
+        """Copy messages, remembered ids and marks, in place of those that the target has.
+        `messages`: the table without its prefix.
+        """
+
+        def put() -> None:
+            self._target.execute("LOCK TABLE sharding_taken IN SHARE ROW EXCLUSIVE MODE")
+            held = self._hold(shards)
+            self._clear_rest(shards)
+            for table, into, columns, condition in (
+                (messages, "message", MESSAGE, "AND r.epoch IS NOT NULL"),
+                ("remembered", "remembered", REMEMBERED, ""),
+                ("taken", "taken", MARK, ""),
+            ):
+                selected = select_of_shards(table, columns, self._type_id, held, condition)
+                pipe(source, selected, self._target, into, columns)
+            self._target.execute(
+                QUERIES["move_settle_marks"],
+                {"type_id": self._type_id, "shards": list(shards), "partly": PARTLY},
+            )
+
+        _briefly(self._target, put, TRIES_WHILE_CLOSED)
+
+    def _clear_rest(self, shards: Sequence[ShardId]) -> None:
+        named = {"type_id": self._type_id, "shards": list(shards)}
+        self._target.execute(QUERIES["move_clear_messages"], named)
+        self._target.execute(QUERIES["move_clear_remembered"], named)
+        self._target.execute(QUERIES["move_clear_marks"], named)
+
+    def _say_so(self, shards: Sequence[ShardId], epochs_now: Sequence[Epoch]) -> None:
+        """The switch itself. What projections have passed is looked at once more, while none begins
+        or goes on.
+        """
+        self._hold_type()
+        self._cluster.execute("LOCK TABLE sharding_projection, sharding_position IN SHARE ROW EXCLUSIVE MODE")
+        if why := self._unpassed(shards):
+            raise CannotMove(why)
+        values = {
+            "type_id": self._type_id, "shards": list(shards), "epochs": list(epochs_now), "source": self._from,
+            "target": self._wanted.target, "from": self._names(self._from), "to": self._names(self._wanted.target),
+            "by": self._by,
+        }  # fmt: skip
+        ((switched,),) = rows(self._cluster, "move_switch", values)
+        if switched < len(shards):
+            raise CannotMove(_OPENED.format(_listed(shards)))
+
+    def _hold_type(self) -> None:
+        """Lock first what closings and resizes lock first."""
+        self._cluster.execute("SELECT FROM sharding_type WHERE id = %s FOR NO KEY UPDATE", [self._type_id])
+
+    def _unstash(self, shards: Sequence[ShardId]) -> None:
+        self._source.execute("SELECT sharding_unstash_v1(%s, %s)", [self._type_id, list(shards)])
+
+    # -- Projections ---------------------------------------------------------------------------
+
+    def _refuse_projections(self, shards: Sequence[ShardId]) -> None:
+        """Wait before anything is closed until projections are close behind. Raises CannotMove."""
+        self._await_projections(shards, closed=False)
+
+    def _await_projections(self, shards: Sequence[ShardId], *, closed: bool = True) -> None:
+        until = time.monotonic() + PROJECTIONS_SECONDS
+        while why := self._unpassed(shards, closed=closed):
+            if time.monotonic() > until:
+                raise CannotMove(why)
+            if closed:
+                self._keep_closed(shards)
+            time.sleep(LOOK_SECONDS)
+
+    def _unpassed(self, shards: Sequence[ShardId], *, closed: bool = True) -> str:
+        """Return the reason why projections cannot follow the shards yet; empty: they can.
+        `closed`: they must have passed all changes.
+        """
+        named = {"type_id": self._type_id, "source": self._from, "target": self._wanted.target}
+        places: dict[tuple[str, int], set[str]] = {}
+        for name, version, journal, fills, first, last, position in rows(
+            self._cluster, "move_projections", named
+        ):
+            known = places.setdefault((name, version), set())
+            if journal is None:
+                continue
+            known.add(journal)
+            if fills:
+                return f"The projection {name} (version {version}) reads {self._wanted.type} for the first time: wait until it has."
+            if journal == self._from and closed:
+                values = {
+                    "type_id": self._type_id, "position": position, "first": first, "last": last,
+                    "limit": MOST_UNPASSED,
+                }  # fmt: skip
+                unpassed = [entity for (entity,) in rows(self._source, "move_unpassed", values)]
+                if len(unpassed) == MOST_UNPASSED or any(self._is_of(each, shards) for each in unpassed):
+                    return (
+                        f"The projection {name} (version {version}) has not handled all events of these shards: they move"
+                        " once it has. Is it paused, or does no worker run it?"
+                    )
+        for (name, version), known in places.items():
+            if missing := {self._from, self._wanted.target} - known:
+                return (
+                    f"The projection {name} (version {version}) does not follow {self._names(min(missing))} yet: its worker begins"
+                    " with that by itself."
+                )
+        for name, version, entity, parked in rows(self._cluster, "move_held", named):
+            if self._is_of(entity, shards):
+                todo = "retry it (manage.py sharding_projection)" if parked else "it is tried again by itself"
+                return f"The entity {entity!r} waits in the projection {name} (version {version}): {todo}."
+        return ""
+
+    def _is_of(self, entity: EntityId, shards: Sequence[ShardId]) -> bool:
+        """Tell whether an entity is one of these shards'. One that has no event may be."""
+        shard = self._wanted.places.shard_of(entity, UNKNOWN)
+        if shard == UNKNOWN:
+            found = self._source.execute(
+                "SELECT shard FROM sharding_event WHERE type_id = %s AND entity = %s LIMIT 1",
+                [self._type_id, entity],
+            ).fetchall()
+            return not found or found[0][0] in shards
+        return shard in shards
+
+    # -- The end -------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        """Note nothing more of the type in the source."""
+        _briefly(self._source, lambda: _unwatch(self._source, self._type_id))
+
+
+def _settle(
+    cluster: Connection, type_id: int, conninfo: Conninfo, further: Further, names: Callable[[str], str]
+) -> None:
+    """Let former journals of shards say so, and note nothing more of the type where none is left to
+    be copied.
+    """
+    for journal, copying in cluster.execute(
+        "SELECT source, bool_or(step <> 'moved') FROM sharding_move WHERE type_id = %s GROUP BY source",
+        [type_id],
+    ).fetchall():
+        with _journal(journal, conninfo, further) as source:
+            _leave(cluster, source, type_id, journal, names)
+            if not copying:
+                _briefly(source, partial(_unwatch, source, type_id))
+
+
+def _leave(
+    cluster: Connection, source: Connection, type_id: int, journal: str, names: Callable[[str], str]
+) -> None:
+    """Let a further journal say which shards lie elsewhere, and leave only their history there."""
+    if not journal:
+        return  # done by the transaction of the switch
+    gone: dict[ShardId, str] = dict(
+        cluster.execute(
+            "SELECT m.shard, s.journal FROM sharding_move m JOIN sharding_shard s USING (type_id, shard)"
+            " WHERE m.type_id = %s AND m.source = %s AND m.step = 'moved' AND s.journal <> %s",
+            [type_id, journal, journal],
+        ).fetchall()
+    )
+    known = {
+        shard: epoch for shard, (epoch, home) in epochs(source, type_id, list(gone)).items() if home is None
+    }
+    values = {
+        "type_id": type_id, "shards": list(known), "epochs": list(known.values()),
+        "elsewhere": [names(gone[each]) for each in known],
+    }  # fmt: skip
+    with source.transaction():
+        _make_tables(source)
+        source.execute(QUERIES["move_leave"], values)
+
+
+def _make_tables(source: Connection) -> None:
+    source.execute(
+        "CREATE TABLE IF NOT EXISTS sharding_moving (type_id integer PRIMARY KEY, target text NOT NULL,"
+        ' shards integer[] NOT NULL, walking text NOT NULL, entity text COLLATE "C" NOT NULL, seq bigint NOT NULL)'
+    )
+    source.execute(
+        "CREATE TABLE IF NOT EXISTS sharding_moving_touched (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,"
+        ' type_id integer NOT NULL, entity text COLLATE "C" NOT NULL, shard integer NOT NULL, first bigint NOT NULL, last bigint NOT NULL)'
+        " WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000)"
+    )
+    source.execute("CREATE TABLE IF NOT EXISTS sharding_moving_message (LIKE sharding_message)")
+
+
+def _unwatch(source: Connection, number: int) -> None:
+    ((there,),) = source.execute("SELECT to_regclass('sharding_moving') IS NOT NULL").fetchall()
+    if not there:
+        return
+    for table in ("event", "snapshot"):
+        for event in ("INSERT", "UPDATE", "DELETE"):
+            source.execute(
+                sql.SQL("DROP TRIGGER IF EXISTS {} ON {}").format(
+                    _trigger(number, event), sql.Identifier(f"sharding_{table}")
+                )
+            )
+    source.execute("DELETE FROM sharding_moving WHERE type_id = %s", [number])
+    source.execute("DELETE FROM sharding_moving_touched WHERE type_id = %s", [number])
+    ((others,),) = source.execute("SELECT EXISTS (SELECT FROM sharding_moving)").fetchall()
+    if not others:
+        source.execute("DROP TABLE sharding_moving, sharding_moving_touched, sharding_moving_message")
+
+
+# -- What is refused ------------------------------------------------------------------------------
+
+
+def _be_alone(cluster: Connection, type_name: str) -> int:
+    """Be the only command that moves shards of a type, as long as this session lasts; return the
+    number of the type.
+    """
+    ids: dict[str, int] = {name: number for number, name, *_ in rows(cluster, "types", {})}
+    if type_name not in ids:
+        raise UnknownTypes([type_name])
+    alone = cluster.execute(
+        "SELECT pg_try_advisory_lock(hashtext('sharding_move_journal'), %s)", [ids[type_name]]
+    ).fetchall()
+    if alone != [(True,)]:
+        raise CannotMove(f"Another sharding_move_journal of {type_name} is at work.")
+    return ids[type_name]
+
+
+def _refuse_known(cluster: Connection, wanted: Wanted) -> None:
+    given = [each for lying in wanted.shards.values() for each in lying]
+    known = cluster.execute(
+        "SELECT shard, target, step FROM sharding_move WHERE type_id = %s AND shard = ANY (%s)",
+        [wanted.type_id, given],
+    ).fetchall()
+    if left := [shard for shard, _, step in known if step == "moved"]:
+        raise CannotMove(
+            f"Shards {_listed(left)} have left a copy in a former journal: delete it first (manage.py sharding_move_journal"
+            f" {wanted.type} --delete-source)."
+        )
+    if others := [shard for shard, target, _ in known if target != wanted.target]:
+        raise CannotMove(
+            f"Shards {_listed(others)} are on their way to another journal: go on with that, or take it back (manage.py"
+            f" sharding_move_journal {wanted.type} --cancel)."
+        )
+
+
+def _refuse_nodes(cluster: Connection, wanted: Wanted, names: Callable[[str], str]) -> None:
+    """Refuse a target that some node does not use: it could not be a home of the shards."""
+    if not wanted.target:
+        return
+    lacking = cluster.execute(
+        "SELECT name FROM sharding_node WHERE NOT journals ? %s ORDER BY name", [wanted.target]
+    ).fetchall()
+    if lacking:
+        raise CannotMove(
+            f"These nodes do not use {names(wanted.target)}: {', '.join(name for (name,) in lacking)}. Give them the settings, and"
+            " start them anew; manage.py sharding_journals says whether the journal can be used."
+        )
+
+
+_OPENED = (
+    "Shards {0} were opened again meanwhile, since this command was held up, or another one has changed them. They lie where"
+    " they were. Run the command again."
+)
+
+
+# -- Connections and statements -------------------------------------------------------------------
+
+
+@contextmanager
+def _journal(name: str, conninfo: Conninfo, further: Further) -> Iterator[Connection]:
+    """Give a connection to a journal, as the owner of its tables. Raises JournalDown,
+    CannotMove.
+    """
+    if name and name not in further:
+        raise UnknownJournals([name])
+    opened = connect(name, further, "moving") if name else None
+    with opened or psycopg.connect(**command_parameters(conninfo, "moving"), autocommit=True) as connection:
+        found = connection.execute(QUERIES["partition_state"]).fetchone()
+        if found is None:
+            raise CannotMove(
+                f"There is no table sharding_event in {name or 'DATABASE'}: run manage.py migrate."
+            )
+        *_, schema, owner, owns, may_be_owner, may_create = found
+        if not (owns or may_be_owner) or not may_create:
+            raise CannotMove(
+                f"sharding_event belongs to {owner}, which has to be allowed to make tables in {schema}: run this command as that"
+                " role."
+            )
+        connection.execute(
+            "SELECT set_config('search_path', quote_ident(%s::text) || ', pg_temp', false)", [schema]
+        )
+        connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(owner)))
+        yield connection
+
+
+def _briefly(connection: Connection, work: Callable[[], T], tries: int = TRIES) -> T:
+    """Do it in one transaction that waits a moment at most for each lock, as often as it takes."""
+    for tried in range(1, tries + 1):
+        try:
+            with connection.transaction():
+                connection.execute(f"SET LOCAL lock_timeout = '{round(LOCK_SECONDS * 1000)}ms'")
+                return work()
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
+            if tried == tries:
+                raise CannotMove(
+                    f"A table was in use at each of {tries} tries ({error}). Run the command again when that has ended: a dump or an"
+                    " open transaction, mostly."
+                ) from error
+            time.sleep(PAUSE_SECONDS)
+    raise AssertionError("the last try raises")
+
+
+def _trigger(type_id: int, event: str) -> sql.Identifier:
+    return sql.Identifier(f"sharding_moving_{type_id}_{event.lower()}")
+
+
+def _listed(shards: Any) -> str:
+    ordered = sorted(shards)
+    named = ", ".join(map(str, ordered[:20]))
+    return named + (f" and {len(ordered) - 20} more" if len(ordered) > 20 else "")

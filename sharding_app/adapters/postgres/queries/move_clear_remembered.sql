@@ -1,0 +1,1 @@
+DELETE FROM sharding_remembered m WHERE m.type_id = %(type_id)s AND m.shard = ANY (%(shards)s::integer[]);

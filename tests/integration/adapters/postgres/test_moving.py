@@ -1,0 +1,485 @@
+"""A move of shards between two databases: all rows arrive, whatever stops the command, and a
+message takes effect where it belongs. Nodes are not concerned: no shard has a home here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from sharding_app.adapters.postgres import copied_rows, moving
+from sharding_app.adapters.postgres.moving import CannotMove, cancel, move_shards
+from sharding_app.embedded import Servers
+from sharding_app.protocol.ids import shard_of
+from tests.support.scratch import make_tables, scratch_database
+
+Params = dict[str, Any]
+SHARDS = 8
+THERE = "journal_b"
+IDS = [f"e{number}" for number in range(60)]
+ALL = {
+    "event": "SELECT entity, seq, shard, name, version, payload::text, command_id, command, reply, partial, at",
+    "snapshot": "SELECT entity, seq, shard, state::text, at",
+    "remembered": "SELECT shard, entity, at",
+    "message": "SELECT id, shard, entity, seq, position, target_type, target, command, args, due, key, failures, parked, error",
+    "taken": "SELECT id, shard, entity, journal, partial, at",
+}
+
+STORED_BESIDE = (
+    "INSERT INTO sharding_snapshot (type_id, shard, epoch, entity, seq, state)"
+    " SELECT 1, s.shard, s.epoch, %s, 3, '{\"a\":  [1]}' FROM sharding_shard s WHERE s.type_id = 1 AND s.shard = %s",
+    "INSERT INTO sharding_remembered (type_id, shard, epoch, entity)"
+    " SELECT 1, s.shard, s.epoch, %s FROM sharding_shard s WHERE s.type_id = 1 AND s.shard = %s",
+    "INSERT INTO sharding_message"
+    " (type_id, shard, epoch, entity, id, seq, position, target_type, target, command, args, due)"
+    " SELECT 1, s.shard, s.epoch, %s, 'm' || s.shard || '-' || %s, 5, 0, 'shop.Cart', 'e1', 'go', '\\x01', now()"
+    " FROM sharding_shard s WHERE s.type_id = 1 AND s.shard = %s",
+)
+
+
+@pytest.fixture(scope="module")
+def databases(servers: Servers) -> Iterator[tuple[Params, Params]]:
+    with scratch_database(servers.database_url) as first, scratch_database(servers.database_url) as second:
+        make_tables(first)
+        make_tables(second)
+        yield first, second
+
+
+def alias(journal: str) -> str:
+    return journal or "default"
+
+
+class Both:
+    """The two databases, and the shards of one type in them."""
+
+    def __init__(self, first: Params, second: Params) -> None:
+        self.params = {"": first, THERE: second}
+        self.connections = {
+            journal: psycopg.connect(**params, autocommit=True) for journal, params in self.params.items()
+        }
+
+    def run(self, journal: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        cursor = self.connections[journal].execute(query.encode(), values)
+        return cursor.fetchall() if cursor.description else []
+
+    def move(self, target: str = THERE, shards: list[int] | None = None, at_once: int = 3) -> list[str]:
+        further = {THERE: self.params[THERE]}
+        steps = move_shards(
+            self.params[""], further, "shop.Cart", target, shards, "a test", at_once=at_once, names=alias
+        )
+        return [step.name for step in steps]
+
+    def cancel(self) -> list[int]:
+        return list(cancel(self.params[""], {THERE: self.params[THERE]}, "shop.Cart", "a test"))
+
+    def delete(self) -> None:
+        """Forget what moved shards have left."""
+        for table in ("event", "snapshot", "move"):
+            self.run("", f"TRUNCATE sharding_{table}")
+
+    def stored(self, journal: str, shards: set[int] | None = None) -> dict[str, set[tuple[Any, ...]]]:
+        """Return all rows of the type, without their epochs."""
+        wanted = sorted(range(SHARDS) if shards is None else shards)
+        return {
+            table: set(
+                self.run(
+                    journal, f"{columns} FROM sharding_{table} WHERE type_id = 1 AND shard = ANY (%s)", wanted
+                )
+            )
+            for table, columns in ALL.items()
+        }
+
+    def fill(self, journal: str, entities: list[str] = IDS, events: int = 5) -> None:
+        for entity in entities:
+            shard = shard_of(entity, SHARDS)
+            self.run(
+                journal,
+                "INSERT INTO sharding_event (type_id, entity, seq, shard, epoch, name, version, payload, command_id, reply)"
+                " SELECT 1, %s::text, n, s.shard, s.epoch, 'Added', 1, '{\"n\":  1.10}', 'c' || n, '\\x00ff'"
+                " FROM sharding_shard s, generate_series(1, %s) n WHERE s.type_id = 1 AND s.shard = %s",
+                entity, events, shard,
+            )  # fmt: skip
+            for statement in STORED_BESIDE:
+                self.run(journal, statement, *[entity] * (statement.count("%s") - 1), shard)
+
+    def places(self) -> dict[int, str]:
+        return dict(self.run("", "SELECT shard, journal FROM sharding_shard WHERE type_id = 1"))
+
+
+@pytest.fixture
+def both(databases: tuple[Params, Params], monkeypatch: pytest.MonkeyPatch) -> Iterator[Both]:
+    found = Both(*databases)
+    for journal in ("", THERE):
+        names = ", ".join(
+            f"sharding_{each}"
+            for each in ("type", "shard", "move", "event", "snapshot", "remembered", "message", "taken", "change",
+                         "projection", "position", "held", "decision", "node")
+        )  # fmt: skip
+        found.run(journal, f"TRUNCATE {names}")
+        found.run(
+            journal, "DROP TABLE IF EXISTS sharding_moving, sharding_moving_touched, sharding_moving_message"
+        )
+        for trigger, table in found.run(
+            journal,
+            "SELECT tgname, tgrelid::regclass::text FROM pg_trigger WHERE tgname LIKE 'sharding\\_moving\\_%%'",
+        ):
+            found.run(journal, f"DROP TRIGGER {trigger} ON {table}")
+    found.run(
+        "",
+        "INSERT INTO sharding_type (id, name, kind, number_of_shards, extractor, hash_version, role, store_mode)"
+        " VALUES (1, 'shop.Cart', 'entity', %s, 'x', '1', '', 'events')",
+        SHARDS,
+    )
+    found.run(
+        "",
+        "INSERT INTO sharding_shard (type_id, shard, epoch, step) SELECT 1, n, 7, 'stopped' FROM generate_series(0, %s) n",
+        SHARDS - 1,
+    )
+    monkeypatch.setattr(copied_rows, "ROWS_AT_FIRST", 40)
+    monkeypatch.setattr(copied_rows, "ROWS_AT_LEAST", 40)
+    monkeypatch.setattr(moving, "PROJECTIONS_SECONDS", 0.2)
+    monkeypatch.setattr(moving, "PAUSE_SECONDS", 0.01)
+    yield found
+    for connection in found.connections.values():
+        connection.close()
+
+
+def watched(both: Both, journal: str) -> int:
+    return len(both.run(journal, "SELECT FROM pg_trigger WHERE tgname LIKE 'sharding\\_moving%%'")) + len(
+        both.run(journal, "SELECT FROM pg_class WHERE relname LIKE 'sharding\\_moving%%' AND relkind = 'r'")
+    )
+
+
+def test_all_rows_arrive_and_a_history_stays_behind(both: Both) -> None:
+    both.fill("")
+    before = both.stored("")
+    assert both.move()[-1] == "done"
+    assert both.stored(THERE) == before
+    left = both.stored("")
+    assert (left["event"], left["snapshot"]) == (before["event"], before["snapshot"])
+    assert [left[each] for each in ("remembered", "message", "taken")] == [set()] * 3
+    assert set(both.places().values()) == {THERE}
+    assert both.run("", "SELECT DISTINCT step, source, target FROM sharding_move") == [("moved", "", THERE)]
+    assert watched(both, "") == 0
+
+
+def test_it_moves_back_once_the_copy_is_deleted(both: Both) -> None:
+    both.fill("")
+    before = both.stored("")
+    both.move()
+    with pytest.raises(CannotMove, match="have left a copy in a former journal"):
+        both.move("")
+    both.delete()
+    both.move("")
+    assert both.stored("") == before
+    left = both.stored(THERE)
+    assert left["event"] == before["event"]
+    assert [left[each] for each in ("remembered", "message")] == [set()] * 2
+    assert both.run(THERE, "SELECT DISTINCT journal FROM sharding_shard") == [("default",)], (
+        "it says so itself"
+    )
+    assert watched(both, THERE) == 0
+
+
+def test_some_shards_of_a_type(both: Both) -> None:
+    both.fill("")
+    before, others = both.stored("", {1, 4, 5}), both.stored("", {0, 2, 3, 6, 7})
+    both.move(shards=[5, 1, 4], at_once=2)
+    assert both.stored(THERE) == before
+    assert both.stored("", {0, 2, 3, 6, 7}) == others
+    assert {shard for shard, journal in both.places().items() if journal} == {1, 4, 5}
+
+
+def test_what_is_written_meanwhile_is_copied(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    both.fill("")
+    late = iter(range(10_000))
+
+    def writes() -> None:
+        number = next(late)
+        both.fill("", [f"late{number}"], events=2)
+        both.run("", "DELETE FROM sharding_event WHERE entity = %s AND seq < 3", IDS[number % len(IDS)])
+        both.run("", "DELETE FROM sharding_event WHERE entity = %s", IDS[-1 - number])
+        both.run("", "DELETE FROM sharding_snapshot WHERE entity = %s", IDS[-1 - number])
+
+    further = {THERE: both.params[THERE]}
+    for step in move_shards(both.params[""], further, "shop.Cart", THERE, None, "a test", at_once=SHARDS):
+        if step.name in ("begun", "copied", "compared") and next(late) < 40:
+            writes()
+    assert both.stored(THERE)["event"] == both.stored("")["event"]
+    assert both.stored(THERE)["snapshot"] == both.stored("")["snapshot"]
+    assert len(both.stored(THERE)["event"]) > 200
+
+
+class Killed(BaseException):
+    """The process of the command has ended here."""
+
+
+def dies_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Kill the command at its statement of that number."""
+    count = 0
+    execute = psycopg.Connection.execute
+
+    def counted(self: Any, *args: Any, **options: Any) -> Any:
+        nonlocal count
+        if self.info.get_parameters().get("application_name", "").endswith("moving"):
+            count += 1
+            if count == number:
+                raise Killed
+        return execute(self, *args, **options)
+
+    monkeypatch.setattr(psycopg.Connection, "execute", counted)
+
+
+@pytest.mark.parametrize(("source", "target"), [("", THERE), (THERE, "")])
+def test_it_goes_on_wherever_it_was_killed(
+    both: Both, monkeypatch: pytest.MonkeyPatch, source: str, target: str
+) -> None:
+    if source:
+        both.run(
+            THERE,
+            "INSERT INTO sharding_type (id, name, kind, number_of_shards, extractor, hash_version, role, store_mode)"
+            " VALUES (1, 'shop.Cart', '', %s, '', '', '', '')",
+            SHARDS,
+        )
+        both.run(
+            THERE,
+            "INSERT INTO sharding_shard (type_id, shard, epoch, step) SELECT 1, n, 7, 'stopped' FROM generate_series(0, %s) n",
+            SHARDS - 1,
+        )
+        both.run("", "UPDATE sharding_shard SET journal = %s", THERE)
+    monkeypatch.setattr(copied_rows, "ROWS_AT_FIRST", 1000)
+    monkeypatch.setattr(copied_rows, "ROWS_AT_LEAST", 1000)
+    both.fill(source, IDS[:12], events=2)
+    before = both.stored(source)
+    number, kills = 1, 0
+    while True:
+        with monkeypatch.context() as patch:
+            dies_at(patch, number)
+            try:
+                both.move(target, at_once=4)
+            except Killed:
+                kills += 1
+            else:
+                break
+        # At any time all is in the place that the cluster's rows name.
+        for shard, journal in both.places().items():
+            found, wanted = (
+                both.stored(journal, {shard}),
+                {
+                    table: {
+                        row
+                        for row in found_rows
+                        if row[{"event": 2, "snapshot": 2, "remembered": 0}.get(table, 1)] == shard
+                    }
+                    for table, found_rows in before.items()
+                },
+            )
+            if journal == source and source:
+                both.run(THERE, "SELECT sharding_unstash_v1(1, %s)", [shard])
+                found = both.stored(journal, {shard})
+            assert found == wanted, (number, shard, journal)
+        number += 1
+    assert both.stored(target) == before
+    left = both.stored(source)
+    assert [left[each] for each in ("remembered", "message", "taken")] == [set()] * 3
+    assert watched(both, source) == 0
+    assert kills == number - 1 > 30
+
+
+# -- Messages that take effect meanwhile ----------------------------------------------------------
+
+
+def message_of(shard: int) -> str:
+    """Return an entity of a shard."""
+    return next(each for each in IDS if shard_of(each, SHARDS) == shard)
+
+
+def a_mark(both: Both, journal: str, message: str, shard: int, of: str, *, partial: bool = False) -> None:
+    """The home of a shard has taken a message whose row lies in another journal."""
+    both.run(
+        journal,
+        "INSERT INTO sharding_taken (id, type_id, shard, entity, epoch, journal, partial)"
+        " SELECT %s, 1, s.shard, %s, s.epoch, %s, %s FROM sharding_shard s WHERE s.type_id = 1 AND s.shard = %s",
+        message, message_of(shard), of, partial, shard,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_a_message_that_has_taken_effect_in_the_target_does_not_wait_there(both: Both, partial: bool) -> None:
+    """Its owner moves to the journal of its target, which has marked it."""
+    both.fill("", IDS[:20])
+    both.move(shards=[2])
+    ((mine,),) = both.run("", "SELECT id FROM sharding_message WHERE shard = 3 ORDER BY id LIMIT 1")
+    a_mark(both, THERE, mine, 2, "default", partial=partial)
+    both.move(shards=[3])
+    found = both.run(THERE, "SELECT parked, error <> '' FROM sharding_message WHERE id = %s", mine)
+    assert found == ([(True, True)] if partial else [])
+    assert both.run(THERE, "SELECT count(*) FROM sharding_message WHERE shard = 3 AND NOT parked")[0][0] > 0
+    assert both.run("", "SELECT FROM sharding_message WHERE id = %s", mine) == []
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_a_message_that_a_moved_target_had_marked_does_not_come_again(both: Both, partial: bool) -> None:
+    """Its target moves to the journal in which its row lies, with the mark."""
+    both.fill("", IDS[:20])
+    both.move(shards=[2])
+    ((theirs,),) = both.run(THERE, "SELECT id FROM sharding_message WHERE shard = 2 ORDER BY id LIMIT 1")
+    a_mark(both, "", theirs, 5, THERE, partial=partial)
+    both.move(shards=[5])
+    found = both.run(THERE, "SELECT parked, error <> '' FROM sharding_message WHERE id = %s", theirs)
+    assert found == ([(True, True)] if partial else [])
+    assert both.run(THERE, "SELECT id, partial FROM sharding_taken WHERE shard = 5") == [(theirs, partial)]
+    assert both.run("", "SELECT FROM sharding_taken") == []
+
+
+@pytest.mark.parametrize(("source", "target"), [("", THERE), (THERE, "")])
+def test_a_message_that_is_taken_at_the_last_moment_does_not_come_along(
+    both: Both, monkeypatch: pytest.MonkeyPatch, source: str, target: str
+) -> None:
+    both.fill("", IDS[:20])
+    if source:
+        both.move(shards=[3])
+        both.delete()
+    rest = moving._Move._put_rest
+    taken: list[str] = []
+
+    def beside(self: Any, *args: Any) -> None:
+        rest(self, *args)
+        if not taken:
+            ((mine,),) = both.run(
+                source,
+                "DELETE FROM sharding_message WHERE id = (SELECT min(id) FROM sharding_message WHERE shard = 3) RETURNING id",
+            )
+            taken.append(mine)
+
+    monkeypatch.setattr(moving._Move, "_put_rest", beside)
+    before = both.stored(source, {3})["message"]
+    both.move(target, shards=[3])
+    assert both.stored(target, {3})["message"] == {row for row in before if row[0] not in taken}
+    assert len(before) > len(taken) == 1
+
+
+# -- What is refused ------------------------------------------------------------------------------
+
+
+def follow(both: Both, journal: str, *, fills: bool = False, position: str = "5:5:") -> None:
+    both.run(
+        "",
+        "INSERT INTO sharding_projection (id, name, version, type_ids, server) VALUES (1, 'shop.Sums', 1, '{1}', 's')"
+        " ON CONFLICT DO NOTHING",
+    )
+    both.run(
+        "",
+        "INSERT INTO sharding_position (projection_id, journal, first_slice, last_slice, position, fill_type)"
+        " VALUES (1, %s, 0, 127, %s, %s)",
+        journal, position, 1 if fills else None,
+    )  # fmt: skip
+
+
+def nothing_has_changed(both: Both) -> None:
+    assert set(both.places().values()) == {""}
+    assert both.run("", "SELECT FROM sharding_move WHERE step <> 'copying'") == []
+
+
+def test_projections_have_to_be_close_behind(both: Both) -> None:
+    both.fill("", IDS[:20])
+    follow(both, "", fills=True)
+    with pytest.raises(CannotMove, match=r"shop\.Sums \(version 1\) reads shop\.Cart for the first time"):
+        both.move()
+    both.run("", "UPDATE sharding_position SET fill_type = NULL")
+    with pytest.raises(CannotMove, match="does not follow journal_b yet"):
+        both.move()
+    follow(both, THERE)
+    change = (
+        "INSERT INTO sharding_change (type_id, events, entities, slices, firsts, lasts)"
+        " VALUES (1, 1, ARRAY[%s], '{3}', '{1}', '{1}')"
+    )
+    both.run("", change, message_of(3))
+    assert both.move(shards=[2])[-1] == "done", "no event of its entities waits"
+    with pytest.raises(CannotMove, match="has not handled all events of these shards"):
+        both.move(shards=[3])
+    assert both.places()[3] == ""
+    both.run("", "TRUNCATE sharding_change")
+    both.run(
+        "",
+        "INSERT INTO sharding_held (projection_id, type_id, entity, slice, next, parked) VALUES (1, 1, %s, 0, 7, true)",
+        message_of(3),
+    )
+    with pytest.raises(CannotMove, match="waits in the projection"):
+        both.move(shards=[3])
+    both.run("", "TRUNCATE sharding_held")
+    before = both.stored("", {3})
+    both.move(shards=[3])
+    assert both.stored(THERE, {3}) == before
+
+
+def test_a_copy_is_no_change_for_projections(both: Both) -> None:
+    both.fill("", IDS[:20])
+    for journal in ("", THERE):
+        follow(both, journal)
+    both.run("", "UPDATE sharding_type SET followed = true")
+    both.run("", "UPDATE sharding_shard SET followed = true")
+    both.move()
+    assert both.run(THERE, "SELECT FROM sharding_change") == []
+    both.delete()
+    both.move("")
+    assert both.run("", "SELECT FROM sharding_change") == []
+    assert both.run("", "SELECT DISTINCT followed FROM sharding_shard") == [(True,)]
+
+
+def test_a_node_that_does_not_use_the_journal(both: Both) -> None:
+    both.run(
+        "",
+        "INSERT INTO sharding_node (incarnation, name, host, pid, age, state, lock_key_1, lock_key_2)"
+        " VALUES ('n', 'node1', 'h', 1, 1, 'up', 1, 2)",
+    )
+    with pytest.raises(CannotMove, match="These nodes do not use journal_b: node1"):
+        both.move()
+
+
+def test_a_home_that_does_not_end(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moving, "HOMES_SECONDS", 0.1)
+    both.fill("", IDS[:20])
+    both.run("", "UPDATE sharding_shard SET home = 'n-1', step = 'home' WHERE shard = 4")
+    with pytest.raises(CannotMove, match="Shards 4 still have a home"):
+        both.move(shards=[4, 5])
+    nothing_has_changed(both)
+    both.run("", "UPDATE sharding_move SET target = 'journal_c'")
+    with pytest.raises(CannotMove, match="are on their way to another journal"):
+        both.move(shards=[4])
+
+
+def test_a_command_that_was_frozen_changes_no_shard_that_lives_in_the_target(both: Both) -> None:
+    both.fill("", IDS[:20])
+    further = {THERE: both.params[THERE]}
+    frozen = move_shards(both.params[""], further, "shop.Cart", THERE, None, "a test", at_once=SHARDS)
+    for step in frozen:
+        if step.name == "begun":
+            break
+    # Its session has ended meanwhile, another command has moved the shards, and a home has one.
+    both.run("", "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objid = 1")
+    both.move(at_once=SHARDS)
+    both.run(THERE, "UPDATE sharding_shard SET home = 'n-2', step = 'home', epoch = epoch + 1")
+    before = both.stored(THERE)
+    with pytest.raises((CannotMove, psycopg.Error)):
+        list(frozen)
+    assert both.stored(THERE) == before
+
+
+def test_a_move_is_taken_back(both: Both) -> None:
+    both.fill("", IDS[:20])
+    before = both.stored("")
+    further = {THERE: both.params[THERE]}
+    steps = move_shards(both.params[""], further, "shop.Cart", THERE, None, "a test")
+    assert [next(steps).name for _ in range(2)] == ["begun", "copied"]
+    steps.close()
+    assert both.stored(THERE)["event"]
+    assert both.cancel() == list(range(SHARDS))
+    assert not any(both.stored(THERE).values())
+    assert both.stored("") == before
+    assert both.run("", "SELECT FROM sharding_move") == []
+    assert watched(both, "") == 0
+    assert both.move()[-1] == "done"
