@@ -134,11 +134,12 @@ class Cluster(ABC):
     def rows(self, round_number: int) -> list[Row]:
         """Return the events of a round's entities."""
         found = self.everywhere(
-            "SELECT e.entity, e.seq, e.shard, e.epoch, e.payload->>'token', (e.payload->>'writer')::int"
+            "SELECT e.entity, e.seq, e.shard, e.epoch, e.payload->>'token', (e.payload->>'writer')::int,"
+            " extract(epoch FROM e.at)::float8"
             " FROM sharding_event e JOIN sharding_type t ON t.id = e.type_id"
             " WHERE t.name = %s AND starts_with(e.entity, %s)", self.type_name, f"r{round_number}e",
         )  # fmt: skip
-        return [Row(*each) for each in found]
+        return [row._replace(at=row.at - self._wall) for row in (Row(*each) for each in found)]
 
     def postings(self, round_number: int) -> list[Posting]:
         """Return the events of a round's accounts."""
@@ -169,11 +170,13 @@ class Cluster(ABC):
 
     def decided(self) -> list[Decided]:
         """Return the writer of each change of a home, of any type, with the coordinator of that
-        moment.
+        moment. A command that moves shards to another journal raises the epochs of those without a
+        home.
         """
         found = self.sql(
-            "SELECT shard, epoch, writer, term, coordinator FROM sharding_torture_home ORDER BY n"
-        )
+            "SELECT shard, epoch, writer, term, coordinator FROM sharding_torture_home"
+            " WHERE home IS NOT NULL OR writer <> %s ORDER BY n", "sharding//moving",
+        )  # fmt: skip
         return [Decided(*each) for each in found]
 
     def epochs(self) -> dict[int, int]:
