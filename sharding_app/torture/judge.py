@@ -119,7 +119,7 @@ def check_writers(rows: Iterable[Row], homes: Sequence[Home]) -> list[str]:
     for home in homes:
         began.setdefault((home.shard, home.epoch), home.at)
     for entity, history in journals(rows).items():
-        # An event that is older than its epoch was copied by a move of its shard to another journal.
+        # An event that is older than its epoch was copied, by a move of the shard to a journal.
         events = [each for each in history if each.at >= began.get((each.shard, each.epoch), 0.0)]
         epochs = [each.epoch for each in events]
         if epochs != sorted(epochs):
