@@ -128,7 +128,7 @@ class Settings:
         "through a transaction pooler.", default_text="as `DATABASE`")
     journals: Mapping[str, int] = _knob({}, "Servers",
         "PostgreSQL aliases of databases that share the journal, with weights: `{\"default\": 1, \"journal_b\": 2}`. "
-        "Each new shard lies in one of them, by weight; existing ones stay. `DATABASE` has the weight 0 if it is not "
+        "Each new shard lies in one of them, by weight; existing ones stay until they are moved. `DATABASE` has the weight 0 if it is not "
         "named, and all shards if this is empty. Nodes connect to each of them directly.")
     channel_layer: str = _knob(None, "Servers",
         "Alias of the channel layer that carries messages between nodes.",
