@@ -8,8 +8,10 @@ entity's events lie on different pages, as in life, and their times are spread o
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sharding_app.adapters.postgres.partitioning import change_layout, read_layout
 from sharding_app.bench.database import Database
 from sharding_app.bench.isolation import PREFIX
+from sharding_app.wiring import conninfo
 
 PIECE = 20_000
 """Rows that one statement writes."""
@@ -66,6 +68,11 @@ INSERT INTO sharding_remembered (type_id, shard, entity, epoch)
 SELECT type_id, shard, entity, 1 FROM wanted
 """
 )
+_OTHERS = """
+SELECT EXISTS (SELECT FROM sharding_event e JOIN sharding_type t ON t.id = e.type_id WHERE NOT starts_with(t.name, %s))
+"""
+PARTS = 8
+"""Of each type that is divided."""
 ENTITIES_WITH_A_SNAPSHOT = 5
 """One entity of this number has a snapshot, and a remembered id."""
 
@@ -81,12 +88,34 @@ class Shape:
     "Of all types together."
     events: int = 2_000_000
     payload_bytes: int = 60
+    divided: str = ""
+    """The journal has a partition for each type, and those of this type and of the first one are
+    divided. Empty: it is one table."""
+
+
+class CannotBePartitioned(Exception):
+    """The layout of this database is not changed for a measurement."""
+
+
+def refuse_partitions(database: Database) -> None:
+    """Refuse a journal whose layout is not ours to change, on the database's thread: there is no
+    way back to one table. Raises CannotBePartitioned.
+    """
+    if read_layout(conninfo(database.alias)).partitioned:
+        raise CannotBePartitioned("the journal is partitioned already, and 'large' begins with one table")
+    if database.value(_OTHERS, PREFIX):
+        raise CannotBePartitioned("the journal has events of other types, and partitions would stay")
 
 
 def fill(database: Database, shape: Shape, progress: Callable[[str], None]) -> None:
     """Write all rows, on the database's thread."""
     database.execute(_TYPES, NAMES, shape.shards, shape.types)
     database.execute(_SHARDS, NAMES)
+    if shape.divided:
+        progress("large, partitioning the journal")
+        parts = dict.fromkeys((shape.divided, f"{NAMES}1"), PARTS)
+        for _step in change_layout(conninfo(database.alias), parts, "sharding_bench"):
+            pass
     for first in range(0, shape.events, PIECE):
         progress(f"large, writing {shape.events:,} events, {100 * first // shape.events} %")
         last = min(first + PIECE, shape.events) - 1

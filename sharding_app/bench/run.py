@@ -30,6 +30,8 @@ class Run:
     "Of each type of `large`."
     payload_bytes: int = 0
     "Of each event of `large`."
+    partitions: bool = False
+    "Fill `large` with a partition for each type."
     kills: int = 0
     how: str = "kill"
     "How `failover` takes a node away: kill, freeze or cable."

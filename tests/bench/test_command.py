@@ -97,13 +97,41 @@ def test_a_large_database_is_made_measured_and_removed(live_tables: Live) -> Non
     shape = ("--types", "3", "--shards", "7", "--entities", "40", "--journal", "300", "--bytes", "20")
     kept = bench(live_tables, "large", *shape, "--seconds", "0.3", "--in-flight", "8", "--keep")
     notes = [each["note"].partition(":")[0] for each in kept]
-    assert notes == ["empty"] * 3 + ["filled"] * 4
-    assert kept[3]["count"] == 300
-    assert all(each["ratio"]["of empty"] > 0 for each in kept[4:])
+    assert notes == ["empty"] * 4 + ["filled"] * 5
+    assert kept[4]["count"] == 300
+    assert all(each["ratio"]["of empty"] > 0 for each in kept[5:])
     assert number(live_tables, "SELECT count(*) FROM sharding_event WHERE payload::text LIKE '%xxxx%'") == 300
     assert number(live_tables, "SELECT max(seq) FROM sharding_event WHERE entity = 'e-000000007'") == 8
     assert bench(live_tables, "ask", "--seconds", "0.3", "--in-flight", "1")
     assert number(live_tables, LEFT) == 0
+
+
+def test_a_large_database_is_measured_in_partitions_once(live_servers: Live) -> None:
+    """Partitions stay, so no journal is partitioned that is not the measurement's own."""
+    shape = ("--types", "3", "--shards", "7", "--entities", "40", "--journal", "300", "--bytes", "20")
+    options = ("--seconds", "0.3", "--in-flight", "8", "--partitions")
+    with live_servers.empty_database() as live:
+        made = live.manage("migrate", "-v0")
+        assert made.returncode == 0, made.stderr
+        found = bench(live, "large", *shape, *options, "--keep")
+        assert "in partitions by type, two of them in 8 parts" in found[4]["note"]
+        assert [each["note"] for each in found[5:]] == [
+            "filled: durable", "filled: recover, 10 events each", "filled: a look at the rows", "filled: a page of events",
+        ]  # fmt: skip
+        assert all(each["ratio"]["of empty"] > 0 for each in found[5:])
+        layout = json.loads(live.manage("sharding_partition", "--json").stdout)
+        tables = {each["type"]: each["tables"] for each in layout["types"]}
+        assert set(tables.values()) == {1, 8}
+        assert {name for name, parts in tables.items() if parts == 8} == {
+            "sharding.BenchAccount",
+            "sharding.BenchLarge1",
+        }
+        assert found[3]["count"] == found[8]["count"] >= 50, "events on pages"
+        spread = "SELECT count(DISTINCT tableoid) FROM sharding_event WHERE payload::text LIKE '%xxxx%'"
+        assert number(live, spread) > 3
+        again = live.manage("sharding_bench", "large", *shape, *options)
+        assert again.returncode == 1
+        assert "the journal is partitioned already" in again.stderr
 
 
 def test_a_quiet_client_is_served_while_others_flood_the_node(live_tables: Live) -> None:

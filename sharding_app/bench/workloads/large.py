@@ -1,16 +1,17 @@
 """`large`: the same work on an empty database, and beside millions of events of many types."""
 
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 
 from sharding_app.bench.cluster import bench_cluster
 from sharding_app.bench.driving import at_once
 from sharding_app.bench.entities import BenchAccount, name_of
 from sharding_app.bench.histories import write_histories
-from sharding_app.bench.large_journal import Shape, fill
+from sharding_app.bench.large_journal import PARTS, Shape, fill, refuse_partitions
 from sharding_app.bench.result import Result
 from sharding_app.bench.run import ENTITIES, Run, measured, warm
 from sharding_app.bench.workloads.keeping import placed
+from sharding_app.models import EntityType, Event
 from sharding_app.operations.snapshot import read_snapshot
 
 IN_FLIGHT = 64
@@ -18,6 +19,7 @@ SECONDS = 4.0
 RECOVERED = 3000
 EVENTS = 10
 LOOKS = 9
+PAGE = 50
 
 
 async def large(run: Run) -> AsyncIterator[Result]:
@@ -26,7 +28,10 @@ async def large(run: Run) -> AsyncIterator[Result]:
         "types": run.types, "shards": run.shards, "entities": run.entities, "events": run.journal,
         "payload_bytes": run.payload_bytes,
     }  # fmt: skip
-    shape = Shape(**{name: number for name, number in given.items() if number})
+    sizes: dict[str, int] = {name: number for name, number in given.items() if number}
+    shape = Shape(**sizes, divided=name_of(BenchAccount) if run.partitions else "")
+    if shape.divided:
+        await run.database.arun(refuse_partitions, run.database)
     before = [each async for each in _measured(run, "empty")]
     for each in before:
         yield each
@@ -36,7 +41,7 @@ async def large(run: Run) -> AsyncIterator[Result]:
     size = await run.database.arun(run.database.journal_bytes)
     yield Result(
         workload="large", entities=shape.entities, count=shape.events, ops_per_s=shape.events / seconds,
-        note=f"filled: {shape.types} types of {shape.shards} shards; {size / 1e6:.0f} MB of events",
+        note=f"filled: {shape.types} types of {shape.shards} shards; {size / 1e6:.0f} MB of events{_layout(shape)}",
     )  # fmt: skip
     found = [each async for each in _measured(run, "filled")]
     for each, earlier in zip(found, before, strict=True):
@@ -68,6 +73,11 @@ async def _measured(run: Run, state: str) -> AsyncIterator[Result]:
         result.note = f"{state}: recover, {EVENTS} events each"
         yield result
         yield await run.database.arun(_looks, state)
+        yield await run.database.arun(_pages, state, name, entities)
+
+
+def _layout(shape: Shape) -> str:
+    return f" in partitions by type, two of them in {PARTS} parts" if shape.divided else ""
 
 
 def _durable(number: int) -> Awaitable[int]:
@@ -82,3 +92,16 @@ def _looks(state: str) -> Result:
         read_snapshot()
         seconds.append(time.perf_counter() - began)
     return Result(workload="large", count=LOOKS, note=f"{state}: a look at the rows").timed(seconds)
+
+
+def _pages(state: str, name: str, entities: Sequence[str]) -> Result:
+    """Time pages of a type's events by their key, as the lists of the admin read them."""
+    number = EntityType.objects.values_list("id", flat=True).get(name=name)
+    events = Event.objects.filter(type_id=number).defer("payload", "reply").order_by("entity", "seq")
+    seconds = []
+    shown = 0
+    for entity in entities[:: RECOVERED // LOOKS]:
+        began = time.perf_counter()
+        shown += len(events.filter(entity__gte=entity)[:PAGE])
+        seconds.append(time.perf_counter() - began)
+    return Result(workload="large", count=shown, note=f"{state}: a page of events").timed(seconds)

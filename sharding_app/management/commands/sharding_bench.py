@@ -9,11 +9,13 @@ from typing import Any
 from django.conf import settings as django_settings
 from django.core.management.base import CommandError
 
+from sharding_app.adapters.postgres.partitioning import CannotPartition
 from sharding_app.bench.browsers import WAYS_TO_BROWSERS, run_browsers
 from sharding_app.bench.cluster import NodeFailed
 from sharding_app.bench.database import Busy, Database
 from sharding_app.bench.flooding import run_flood
 from sharding_app.bench.isolation import only_bench_types
+from sharding_app.bench.large_journal import CannotBePartitioned
 from sharding_app.bench.machine import describe
 from sharding_app.bench.node import run_node
 from sharding_app.bench.probe import ProbeFailed
@@ -45,6 +47,7 @@ class Command(ShardingCommand):
         "  manage.py sharding_bench ask --in-flight 64    with 64 concurrent callers\n"
         "  manage.py sharding_bench soak --minutes 10     at 80 % of the limit, minute by minute\n"
         "  manage.py sharding_bench large --journal 5000000 --keep   a large database, to look at it\n"
+        "  manage.py sharding_bench large --partitions    the same in partitions, which stay\n"
         "  manage.py sharding_bench ask --json | jq .ops_per_s\n\n"
         f"Workloads: {', '.join(WORKLOADS)}."
     )
@@ -89,6 +92,10 @@ class Command(ShardingCommand):
         parser.add_argument(
             "--bytes", type=count, default=0, help="large: bytes of text in each event (default: 60)"
         )
+        parser.add_argument(
+            "--partitions", action="store_true",
+            help="large: give each type a partition of the journal, and divide two. They stay: use a database of its own",
+        )  # fmt: skip
         parser.add_argument(
             "--keep", action="store_true",
             help="leave all rows in the database, to look at it; the next run removes them",
@@ -157,6 +164,7 @@ class Command(ShardingCommand):
             types=options["types"],
             shards=options["shards"],
             payload_bytes=options["bytes"],
+            partitions=options["partitions"],
             kills=options["kills"],
             how=options["how"],
             server=options["server"] or "",
@@ -178,6 +186,8 @@ class Command(ShardingCommand):
                 results = runner.run(self._run(run, names, facts if options["json"] else None))
         except Busy as error:
             raise CommandError(f"{str(error).capitalize()}.") from error
+        except (CannotBePartitioned, CannotPartition) as error:
+            raise CommandError(f"--partitions: {error}.") from error
         except (NodeFailed, NoAddress, ProbeFailed) as error:
             raise CommandError(str(error)) from error
         finally:
