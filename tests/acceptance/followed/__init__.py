@@ -1,0 +1,1 @@
+"""An app whose projection follows the purses of two journals, and writes nothing."""
