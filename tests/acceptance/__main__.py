@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sharding_app.torture.mixed import NAMES
 from sharding_app.torture.run import go_on
-from tests.acceptance.cluster import Servers
+from tests.acceptance.cluster import JOURNALS, Servers
 from tests.acceptance.faults import FAULTS
 from tests.acceptance.machine import missing
 from tests.acceptance.mixed import Mixed
@@ -36,7 +36,10 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--no-standby", action="store_true", help="one PostgreSQL alone, without a synchronous standby"
     )
-    parser.add_argument("--journals", action="store_true", help="two journals, each on a server of its own")
+    parser.add_argument(
+        "--journals", type=int, nargs="?", const=1, default=0, choices=range(len(JOURNALS) + 1),
+        help="so many further journals, each on a server of its own; all servers are killed in turn (1)",
+    )  # fmt: skip
     parser.add_argument(
         "--moves", action="store_true", help="with --journals: shards move between them all the time"
     )
@@ -61,7 +64,7 @@ def main() -> int:
         print(f"left out: {what}", flush=True)
     # The node at the end of the cable reaches one server only.
     single = given.no_standby or given.journals
-    servers = Servers(place, standby=not single, wired=not given.journals, journal=given.journals)
+    servers = Servers(place, standby=not single, wired=not given.journals, journals=given.journals)
     try:
         with Scenario(servers, place, seed, "mixed", SETTINGS) as run:
             names = tuple(f"n{number + 1}" for number in range(given.nodes))

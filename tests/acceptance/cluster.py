@@ -4,6 +4,7 @@ and a load.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -76,29 +77,29 @@ class Servers:
     """One Postgres and one Redis for many scenarios: each gets a database of its own, copied from a
     migrated one.
 
-    With `journal`, a second Postgres has a part of the journal. With `standby`, a synchronous
-    standby follows the first one: a commit is acknowledged when both have it. A process can have
-    one cable, so only one of its servers is `wired`.
+    `journals`: so many further Postgres servers have parts of the journal. With `standby`, a
+    synchronous standby follows the first one: a commit is acknowledged when both have it. A process
+    can have one cable, so only one of its servers is `wired`.
     """
 
-    def __init__(
-        self, place: Path, *, standby: bool = False, wired: bool = True, journal: bool = False
-    ) -> None:
+    def __init__(self, place: Path, *, standby: bool = False, wired: bool = True, journals: int = 0) -> None:
         self.disk = Disk() if may_mount() else None
         self.cable = Cable() if wired and may_wire() else None
         data = self.disk.place if self.disk else place
         self.postgres = (OwnWiredPostgres if self.cable else OwnPostgres)(data).start()
         self.redis = (OwnWiredRedis if self.cable else OwnRedis)(place).start()
         self.pair: PostgresPair | None = None
-        self.journal: OwnPostgres | None = None
+        self.journals: dict[str, OwnPostgres] = {}
+        "The servers of the further journals, by the aliases of their databases."
         self.made = 0
         self._migrate(self.postgres)
-        if journal:
-            beside = place / "journal"
+        for alias in JOURNALS[:journals]:
+            beside = place / alias
             beside.mkdir()
             beside.chmod(0o711)
-            self.journal = OwnPostgres(beside).start()
-            self._migrate(self.journal)
+            self.journals[alias] = OwnPostgres(beside).start()
+            self._migrate(self.journals[alias])
+        self._turns = itertools.cycle(self.journals)
         if standby:
             beside = data / "standby"
             beside.mkdir()
@@ -118,10 +119,14 @@ class Servers:
         self.made += 1
         return self._copy(self.postgres)
 
-    def new_journal(self) -> str:
-        """Return the URL of a fresh database for the second part of the journal."""
-        assert self.journal is not None
-        return self._copy(self.journal)
+    def new_journals(self) -> dict[str, str]:
+        """Return the URLs of fresh databases for the further journals."""
+        return {alias: self._copy(server) for alias, server in self.journals.items()}
+
+    def next_journal(self) -> tuple[str, OwnPostgres]:
+        """Return the alias and the server of a further journal: each in turn."""
+        alias = next(self._turns)
+        return alias, self.journals[alias]
 
     def _copy(self, postgres: OwnPostgres) -> str:
         if not postgres.running:  # a scenario that failed has left it so
@@ -136,8 +141,8 @@ class Servers:
         """Leave nothing behind that a recovery would have to look through in the scenarios to
         come.
         """
-        for postgres in (self.postgres, self.journal):
-            if postgres is not None and postgres.running and urlsplit(url).port == postgres.port:
+        for postgres in (self.postgres, *self.journals.values()):
+            if postgres.running and urlsplit(url).port == postgres.port:
                 with psycopg.connect(with_database(postgres.url, "postgres"), autocommit=True) as connection:
                     name = urlsplit(url).path.lstrip("/")
                     connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
@@ -146,7 +151,7 @@ class Servers:
         if self.pair is not None:
             self.pair.close()
         # Its data is thrown away: no need to let it write a last checkpoint.
-        databases = [self.postgres] if self.journal is None else [self.postgres, self.journal]
+        databases = [self.postgres, *self.journals.values()]
         for postgres in databases:
             postgres.kill()
         for server in (self.redis, *databases):
@@ -156,8 +161,8 @@ class Servers:
                 each.close()
 
 
-JOURNAL = "journal_b"
-"""The alias of the database of the second journal."""
+JOURNALS = ("journal_b", "journal_c", "journal_d")
+"""The aliases of the databases of further journals."""
 LINKS = "ACCEPTANCE_LINKS"
 """How the frames of all clusters travel: a value of the setting of that name."""
 
@@ -179,11 +184,10 @@ class Cluster(torture.Cluster):
         self.servers = servers
         self.database_url = servers.new_database()
         self.redis_url = servers.redis.url
-        self.journal_url = ""
-        if servers.journal is not None:
-            self.journals = ("", JOURNAL)
-            self.journal_url = servers.new_journal()
-            self.sharding["JOURNALS"] = {"default": 1, JOURNAL: 1}
+        self.journal_urls = servers.new_journals()
+        if self.journal_urls:
+            self.journals = ("", *self.journal_urls)
+            self.sharding["JOURNALS"] = dict.fromkeys(("default", *self.journal_urls), 1)
         self.clocks: dict[str, Clock] = {}
         self.wired = ""
         "The node at the other end of the cable."
@@ -214,7 +218,7 @@ class Cluster(torture.Cluster):
             "DATABASE_URL": database_url or self.database_url,
             "REDIS_URL": redis_url or self.redis_url,
             "ACCEPTANCE_SHARDING": json.dumps(self.sharding),
-            "ACCEPTANCE_JOURNAL_URL": self.journal_url,
+            "ACCEPTANCE_JOURNAL_URLS": json.dumps(self.journal_urls),
             INSTANCES: str(self.instances),
             "ACCEPTANCE_ROLE": self.role,
             "ACCEPTANCE_SABOTAGE": self.sabotage,
@@ -279,11 +283,11 @@ class Cluster(torture.Cluster):
     def close(self) -> None:
         super().close()
         self.servers.drop_database(self.database_url)
-        if self.journal_url:
-            self.servers.drop_database(self.journal_url)
+        for url in self.journal_urls.values():
+            self.servers.drop_database(url)
 
     def sql(self, statement: str, *parameters: object, journal: str = "") -> list[tuple[Any, ...]]:
-        url = self.journal_url if journal else self.database_url
+        url = self.journal_urls[journal] if journal else self.database_url
         try:
             with psycopg.connect(url, autocommit=True, connect_timeout=5) as connection:
                 cursor = connection.execute(statement, parameters or None)

@@ -36,7 +36,7 @@ def servers_with_standby(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 @pytest.fixture(scope="session")
 def servers_with_journal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    servers = Servers(tmp_path_factory.mktemp("journals"), wired=False, journal=True)
+    servers = Servers(tmp_path_factory.mktemp("journals"), wired=False, journals=1)
     yield servers
     servers.close()
 

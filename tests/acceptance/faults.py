@@ -40,9 +40,9 @@ def stop_postgres(stage: Stage) -> Made:
 
 
 def stop_journal(stage: Stage) -> Made:
-    """The server of the second journal dies. Shards of the first one go on."""
-    journal = servers_of(stage).journal
-    assert journal is not None
+    """The server of a further journal dies, of each in turn. Shards of the others go on."""
+    servers = servers_of(stage)
+    alias, journal = servers.next_journal()
     if journal.running:
         journal.kill()
 
@@ -51,7 +51,7 @@ def stop_journal(stage: Stage) -> Made:
             journal.kill()
             journal.start()
 
-    return Made("the Postgres of the second journal killed -9", again)
+    return Made(f"the Postgres of {alias} killed -9", again)
 
 
 def fill_disk(stage: Stage) -> Made:
@@ -174,13 +174,13 @@ FAULTS = {**faults.FAULTS, **OURS}
 
 
 def possible(
-    *, standby: bool = False, journal: bool = False, cable: bool = True
+    *, standby: bool = False, journals: bool = False, cable: bool = True
 ) -> dict[str, tuple[Fault, float]]:
-    """Return those that this machine allows, with or without a standby, a second journal and a
+    """Return those that this machine allows, with or without a standby, further journals and a
     cable.
     """
     lacking = {
-        "journal": not journal,
+        "journal": not journals,
         "standby": not standby,
         "promote": not standby,
         "clock": not clock_library(),

@@ -37,7 +37,7 @@ class Mixed(mixed.Mixed):
         servers = cluster.servers
         known = possible(
             standby=servers.pair is not None,
-            journal=servers.journal is not None,
+            journals=bool(servers.journals),
             cable=servers.cable is not None,
         )
         chosen = {name: fault for name, fault in known.items() if not faults or name in faults}

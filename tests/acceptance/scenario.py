@@ -76,8 +76,8 @@ class Scenario(scenario.Scenario[Cluster]):
 
         def caught_up() -> bool:
             cluster = self.cluster
-            found[:] = [look(cluster.database_url, cluster.accounts, cluster.journal_url)]
-            return found[0].caught_up and (not cluster.journal_url or found[0].is_equal)
+            found[:] = [look(cluster.database_url, cluster.accounts, [*cluster.journal_urls.values()])]
+            return found[0].caught_up and (not cluster.journal_urls or found[0].is_equal)
 
         began = time.monotonic()
         with suppress(NotInTime):

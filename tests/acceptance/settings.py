@@ -26,8 +26,8 @@ if ports := os.environ.get("ACCEPTANCE_PORTS"):
     # A primary and its standby, as libpq is told of several servers: the one that takes writes is
     # found.
     DATABASES = {"default": {**base.DATABASES["default"], "HOST": "127.0.0.1,127.0.0.1", "PORT": ports}}
-if journal := os.environ.get("ACCEPTANCE_JOURNAL_URL"):
-    DATABASES = {**base.DATABASES, "journal_b": database(journal)}
+for alias, url in json.loads(os.environ.get("ACCEPTANCE_JOURNAL_URLS") or "{}").items():
+    DATABASES = {**DATABASES, alias: database(url)}
 SHARDING = json.loads(os.environ.get("ACCEPTANCE_SHARDING", "{}"))
 LOGGING = {
     "version": 1,

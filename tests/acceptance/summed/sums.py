@@ -6,7 +6,7 @@ much later is found as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import psycopg
@@ -60,11 +60,11 @@ class Look(NamedTuple):
         return _by_account(self.journal) == _by_account(self.projected)
 
 
-def look(url: str, accounts: str, journal_url: str = "") -> Look:
+def look(url: str, accounts: str, journal_urls: Sequence[str] = ()) -> Look:
     """Read the positions, the journal of that type and the table. Raises NoAnswer.
 
-    `journal_url`: that of the second journal, if there is one. What is behind the positions in it,
-    they do not tell here: see whether the table becomes equal (`Look.is_equal`).
+    `journal_urls`: those of further journals. What is behind the positions in them, they do not
+    tell here: see whether the table becomes equal (`Look.is_equal`).
     """
     try:
         with psycopg.connect(url, connect_timeout=5) as connection:
@@ -73,7 +73,7 @@ def look(url: str, accounts: str, journal_url: str = "") -> Look:
             parts = connection.execute(QUERIES["projection_status"], status).fetchall()
             journal = connection.execute(JOURNAL, [accounts]).fetchall()
             projected = connection.execute(PROJECTED).fetchall()
-        if journal_url:
+        for journal_url in journal_urls:
             with psycopg.connect(journal_url, connect_timeout=5) as connection:
                 journal += connection.execute(JOURNAL, [accounts]).fetchall()
     except psycopg.OperationalError as error:
