@@ -12,11 +12,14 @@ import threading
 from collections import Counter
 from pathlib import Path
 
+import psycopg
+
 from tests.acceptance.cluster import ROOT, Cluster
 
 COMMAND_SECONDS = 60.0
 SETTLE_SECONDS = 240.0
 MOST_AT_ONCE = 4
+SHARDS = "SELECT s.shard FROM sharding_shard s JOIN sharding_type t ON t.id = s.type_id WHERE t.name = %s ORDER BY 1"
 
 
 class Mover:
@@ -65,12 +68,18 @@ class Mover:
         return [f"moves: {self.moved} shards{longest}; the command: {ended or 'not run'}"]
 
     def _run(self) -> None:
-        number = int(str(self._cluster.sharding["NUMBER_OF_SHARDS"]))
         aliases = ["default", *(each for each in self._cluster.journals if each)]
         while not self._ends.is_set():
             name, target = self._chance.choice(self._types), self._chance.choice(aliases)
-            shards = self._chance.sample(range(number), self._chance.randint(1, MOST_AT_ONCE))
-            kill = self._chance.uniform(0.5, 6.0) if self._chance.random() < 0.3 else None
+            try:
+                known = [shard for (shard,) in self._cluster.sql(SHARDS, name)]
+            except psycopg.Error:
+                known = []
+            if not known:
+                self._ends.wait(1.0)
+                continue
+            shards = self._chance.sample(known, min(len(known), self._chance.randint(1, MOST_AT_ONCE)))
+            kill = self._chance.uniform(1.0, 20.0) if self._chance.random() < 0.3 else None
             listed = ",".join(map(str, sorted(shards)))
             code, text = self._command(
                 name,

@@ -56,7 +56,7 @@ from sharding_app.protocol.ids import EntityId, Epoch, ShardId
 from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.protocol.whereabouts import Whereabouts
 
-CLOSED_SECONDS = 20.0
+CLOSED_SECONDS = 10.0
 """A command that stops keeps shards closed for no longer."""
 HOMES_SECONDS = 60.0
 """Handlers may take as long as they need to end; then the shards are opened again."""

@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import Any
 
-from django.db import connections
+from django.db import DatabaseError, connections
 
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.left_copies import NotDeleted, delete_left_copies
@@ -12,9 +12,9 @@ from sharding_app.adapters.postgres.moving import CannotMove, Step, cancel, move
 from sharding_app.management.deletion_command import DatabaseCommand, amount
 from sharding_app.management.operator_command import refused, signed
 from sharding_app.management.progress import Progress
-from sharding_app.operations.connectivity import UNREACHABLE, CannotReach
+from sharding_app.operations.connectivity import UNREACHABLE, CannotReach, database_trouble
 from sharding_app.operations.console import counted
-from sharding_app.operations.each_journal import journal_name
+from sharding_app.operations.each_journal import JournalsDown, journal_name
 from sharding_app.operations.journals import read_journals, why_unusable
 from sharding_app.operations.moves import Moving, read_moves
 from sharding_app.operations.snapshot import read_snapshot
@@ -83,11 +83,15 @@ class Command(DatabaseCommand):
                 self._delete(str(name), shards, yes=options["yes"])
             elif options["cancel"]:
                 self._cancel(str(name))
+            self._show(name)
         except CannotMove as error:
             raise refused(str(error)) from error
+        except JournalsDown as error:
+            raise CannotReach(f"{str(error).rstrip('.')}.", returncode=UNREACHABLE) from error
+        except DatabaseError as error:
+            raise database_trouble(get_settings().database, error) from error
         finally:
             connections[get_settings().database].close()
-        self._show(name)
 
     # -- Moving ------------------------------------------------------------------------------------
 
