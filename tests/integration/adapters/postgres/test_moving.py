@@ -213,6 +213,25 @@ def test_what_is_written_meanwhile_is_copied(both: Both, monkeypatch: pytest.Mon
     assert len(both.stored(THERE)["event"]) > 200
 
 
+def test_many_notes_of_the_same_rows_hide_no_others(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event and a snapshot of it leave one note each; more is written until the homes end."""
+    monkeypatch.setattr(copied_rows, "NOTES_AT_ONCE", 4)
+    monkeypatch.setattr(moving, "NOTES_AT_ONCE", 4)
+    both.fill("", IDS[:20])
+    wait = moving._Move._await_homes
+
+    def beside(self: Any, *args: Any) -> None:
+        for _ in range(3):
+            both.run("", "UPDATE sharding_snapshot SET at = now() WHERE entity = %s", IDS[0])
+        both.fill("", ["late1", "late2", "late3"], events=2)
+        wait(self, *args)
+
+    monkeypatch.setattr(moving._Move, "_await_homes", beside)
+    both.move(at_once=SHARDS)
+    assert both.stored(THERE)["event"] == both.stored("")["event"]
+    assert both.stored(THERE)["snapshot"] == both.stored("")["snapshot"]
+
+
 class Killed(BaseException):
     """The process of the command has ended here."""
 
