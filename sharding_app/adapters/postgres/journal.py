@@ -587,7 +587,8 @@ class PostgresJournal:
 
     async def standing(self, messages: Collection[str], *, secured: bool = False) -> dict[str, Standing]:
         wanted = {"messages": list(messages)}
-        rows = await self._asked(self._beside.run(partial(_unprepared, "standing", wanted)))
+        query = "standing_for_marks" if secured else "standing"
+        rows = await self._asked(self._beside.run(partial(_unprepared, query, wanted)))
         if secured:
             await self.secure()  # a commit after the look covers all that it has seen
         return {message: Standing(parked, seconds) for message, parked, seconds in rows}

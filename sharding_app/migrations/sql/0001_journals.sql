@@ -163,3 +163,31 @@ BEGIN
         FROM back b JOIN @schema@.sharding_shard s ON s.type_id = b.type_id AND s.shard = b.shard;
 END
 $unstash$;
+
+-- Which messages have rows here, also where a move that has not come to its end has taken them out: such a row may be put
+-- back, or come to another journal. So a mark of it stays.
+CREATE FUNCTION @schema@.sharding_standing_v1(messages text[])
+RETURNS TABLE (id text, parked boolean, seconds double precision) LANGUAGE plpgsql STABLE
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $standing$
+#variable_conflict use_column
+BEGIN
+    IF to_regclass('@schema@.sharding_moving_message') IS NOT NULL THEN
+        BEGIN
+            -- One statement: a row goes from one table to the other in a transaction.
+            RETURN QUERY
+                SELECT m.id, m.parked, greatest(extract(epoch FROM m.due - clock_timestamp()), 0)::double precision
+                FROM @schema@.sharding_message m WHERE m.id = ANY (messages)
+                UNION ALL
+                SELECT m.id, false, 0::double precision
+                FROM @schema@.sharding_moving_message m WHERE m.id = ANY (messages);
+            RETURN;
+        EXCEPTION WHEN undefined_table THEN
+            NULL; -- The last move has ended meanwhile.
+        END;
+    END IF;
+    RETURN QUERY
+        SELECT m.id, m.parked, greatest(extract(epoch FROM m.due - clock_timestamp()), 0)::double precision
+        FROM @schema@.sharding_message m WHERE m.id = ANY (messages);
+END
+$standing$;

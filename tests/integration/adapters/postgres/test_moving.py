@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from sharding_app.adapters.postgres import copied_rows, moving
+from sharding_app.adapters.postgres.further_journals import rows
 from sharding_app.adapters.postgres.moving import CannotMove, cancel, move_shards
 from sharding_app.embedded import Servers
 from sharding_app.protocol.ids import shard_of
@@ -379,6 +380,40 @@ def test_a_message_that_is_taken_at_the_last_moment_does_not_come_along(
     both.move(target, shards=[3])
     assert both.stored(target, {3})["message"] == {row for row in before if row[0] not in taken}
     assert len(before) > len(taken) == 1
+
+
+def test_a_message_that_is_taken_out_of_the_source_counts_as_there(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its mark has let the copy go: without the mark the row would come, or be put back, unmarked."""
+    both.fill("", IDS[:20])
+    both.move(shards=[2, 3])
+    both.delete()
+    ((mine,),) = both.run(THERE, "SELECT id FROM sharding_message WHERE shard = 3 ORDER BY id LIMIT 1")
+    a_mark(both, "", mine, 5, THERE)
+    rest = moving._Move._put_rest
+    found: list[list[tuple[Any, ...]]] = []
+
+    def dies(self: Any, *args: Any) -> None:
+        if args[-1] == "moving_message":
+            found.extend(
+                rows(both.connections[each], "standing_for_marks", {"messages": [mine]})
+                for each in ("", THERE)
+            )
+            raise Killed
+        rest(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(moving._Move, "_put_rest", dies)
+        patch.setattr(moving._Move, "_unstash", lambda *_: None)
+        with pytest.raises(Killed):
+            both.move("", shards=[3])
+    assert found == [[], [(mine, False, 0.0)]]
+    assert both.run(THERE, "SELECT FROM sharding_message WHERE id = %s", mine) == []
+    both.run(THERE, "SELECT sharding_unstash_v1(1, %s)", [3])
+    assert rows(both.connections[THERE], "standing_for_marks", {"messages": [mine]}) == [(mine, False, 0.0)]
+    both.move("", shards=[3])
+    assert rows(both.connections[THERE], "standing_for_marks", {"messages": [mine]}) == []
 
 
 # -- What is refused ------------------------------------------------------------------------------
