@@ -155,6 +155,8 @@ class RowCopy:
         """Compare all rows, as one snapshot of the source shows them. Raises Different."""
         with self._source.transaction():
             self._source.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            # The whole of the target is read meanwhile.
+            self._source.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             while self._apply_in_snapshot():
                 pass
             for table in ("event", "snapshot"):

@@ -64,6 +64,8 @@ PROJECTIONS_SECONDS = 10.0
 ROUNDS = 30
 MOMENT_SECONDS = 0.2
 LOOK_SECONDS = 0.05
+IDLE_SECONDS = 60
+"""A command that is frozen in a transaction loses it."""
 LOCK_SECONDS = 0.2
 PAUSE_SECONDS = 0.3
 TRIES = 60
@@ -156,11 +158,12 @@ def move_shards(
         for journal, lying in wanted.shards.items():
             with ExitStack() as stack:
                 source, entered = (
-                    stack.enter_context(_journal(name, conninfo, further)) for name in (journal, target)
+                    stack.enter_context(_rows_of(name, conninfo, further, wanted.type_id, type_name, names))
+                    for name in (journal, target)
                 )
                 move = _Move(wanted, journal, lying, cluster, source, entered, by, names)
                 yield from move.run(at_once)
-        _settle(cluster, wanted.type_id, conninfo, further, names)
+        _settle(cluster, wanted.type_id, type_name, conninfo, further, names)
 
 
 def settle_moves(
@@ -170,7 +173,7 @@ def settle_moves(
     `move_shards`.
     """
     with _journal(CLUSTERS_OWN, conninfo, further) as cluster:
-        _settle(cluster, _be_alone(cluster, type_name), conninfo, further, names)
+        _settle(cluster, _be_alone(cluster, type_name), type_name, conninfo, further, names)
 
 
 def cancel(
@@ -191,7 +194,8 @@ def cancel(
             wanted = plan(cluster, type_name, target, shards)
             with ExitStack() as stack:
                 source, entered = (
-                    stack.enter_context(_journal(name, conninfo, further)) for name in (journal, target)
+                    stack.enter_context(_rows_of(name, conninfo, further, number, type_name, names))
+                    for name in (journal, target)
                 )
                 _Move(wanted, journal, shards, cluster, source, entered, by, names).take_back()
             done += shards
@@ -600,8 +604,9 @@ class _Move:
 
 
 def _settle(
-    cluster: Connection, type_id: int, conninfo: Conninfo, further: Further, names: Callable[[str], str]
-) -> None:
+    cluster: Connection, type_id: int, type_name: str, conninfo: Conninfo, further: Further,
+    names: Callable[[str], str],
+) -> None:  # fmt: skip
     """Let former journals of shards say so, and note nothing more of the type where none is left to
     be copied.
     """
@@ -609,7 +614,7 @@ def _settle(
         "SELECT source, bool_or(step <> 'moved') FROM sharding_move WHERE type_id = %s GROUP BY source",
         [type_id],
     ).fetchall():
-        with _journal(journal, conninfo, further) as source:
+        with _rows_of(journal, conninfo, further, type_id, type_name, names) as source:
             _leave(cluster, source, type_id, journal, names)
             if not copying:
                 _briefly(source, partial(_unwatch, source, type_id))
@@ -754,7 +759,41 @@ def _journal(name: str, conninfo: Conninfo, further: Further) -> Iterator[Connec
             "SELECT set_config('search_path', quote_ident(%s::text) || ', pg_temp', false)", [schema]
         )
         connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(owner)))
+        connection.execute(_SETTINGS, [IDLE_SECONDS * 1000])
         yield connection
+
+
+@contextmanager
+def _rows_of(
+    name: str, conninfo: Conninfo, further: Further, type_id: int, type_name: str, names: Callable[[str], str]
+) -> Iterator[Connection]:
+    """Give a connection to a journal whose rows of a type no other command moves as long as it
+    lasts. Raises JournalDown, CannotMove.
+
+    A command whose session in the cluster's own database has ended may still be at work here.
+    """
+    with _journal(name, conninfo, further) as connection:
+        # Where the last one has just left, its session is about to end.
+        try:
+            connection.execute(
+                "SELECT pg_advisory_lock(hashtext('sharding_move_journal/rows'), %s)", [type_id]
+            )
+        except psycopg.errors.LockNotAvailable as error:
+            raise CannotMove(
+                f"A session of another sharding_move_journal of {type_name} is still at work in {names(name)}: end that process."
+            ) from error
+        yield connection
+
+
+_SETTINGS = (
+    "SELECT set_config('statement_timeout', '0', false),"
+    " set_config('idle_in_transaction_session_timeout', %s::text, false),"
+    " CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')"
+    " THEN set_config('synchronous_commit', 'on', false) END"
+)
+"""Whatever a role's settings are: a copy takes as long as it takes, what is said to be in the
+target is durable there, and a command that is frozen holds no locks for good.
+"""
 
 
 def _briefly(connection: Connection, work: Callable[[], T], tries: int = TRIES) -> T:
@@ -763,6 +802,9 @@ def _briefly(connection: Connection, work: Callable[[], T], tries: int = TRIES) 
         try:
             with connection.transaction():
                 connection.execute(f"SET LOCAL lock_timeout = '{round(LOCK_SECONDS * 1000)}ms'")
+                connection.execute(
+                    f"SET LOCAL idle_in_transaction_session_timeout = '{round(CLOSED_SECONDS)}s'"
+                )
                 return work()
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
             if tried == tries:

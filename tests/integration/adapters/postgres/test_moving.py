@@ -74,7 +74,8 @@ class Both:
         return [step.name for step in steps]
 
     def cancel(self) -> list[int]:
-        return list(cancel(self.params[""], {THERE: self.params[THERE]}, "shop.Cart", "a test"))
+        further = {THERE: self.params[THERE]}
+        return list(cancel(self.params[""], further, "shop.Cart", "a test", names=alias))
 
     def delete(self) -> None:
         """Forget what moved shards have left."""
@@ -521,6 +522,45 @@ def test_a_command_that_was_frozen_changes_no_shard_that_lives_in_the_target(bot
     with pytest.raises((CannotMove, psycopg.Error)):
         list(frozen)
     assert both.stored(THERE) == before
+
+
+def test_a_command_whose_lock_is_lost_keeps_others_from_its_rows(both: Both) -> None:
+    """DATABASE has failed over, and the frozen command may still delete or put rows elsewhere."""
+    both.fill("", IDS[:20])
+    further = {THERE: both.params[THERE]}
+    frozen = move_shards(both.params[""], further, "shop.Cart", THERE, None, "a test", at_once=SHARDS)
+    next(frozen)
+    both.run(
+        "",
+        "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objid = 1"
+        " AND classid = (hashtext('sharding_move_journal')::bigint & 4294967295)::oid",
+    )
+    with pytest.raises(CannotMove, match=r"of shop\.Cart is still at work in default"):
+        both.move()
+    with pytest.raises(CannotMove, match=r"of shop\.Cart is still at work in default"):
+        both.cancel()
+    nothing_has_changed(both)
+    frozen.close()
+    assert both.move()[-1] == "done"
+
+
+def test_settings_of_a_role_do_not_weaken_a_move(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    for params in both.params.values():
+        weak = "-c synchronous_commit=off -c statement_timeout=30s -c idle_in_transaction_session_timeout=1s"
+        monkeypatch.setitem(params, "options", weak)
+    both.fill("", IDS[:20])
+    wait = moving._Move._await_homes
+    shown: list[Any] = []
+
+    def beside(self: Any, *args: Any) -> None:
+        for each in (self._cluster, self._source, self._target):
+            for setting in ("synchronous_commit", "statement_timeout", "idle_in_transaction_session_timeout"):
+                shown.extend(each.execute(f"SHOW {setting}").fetchone())
+        wait(self, *args)
+
+    monkeypatch.setattr(moving._Move, "_await_homes", beside)
+    both.move(at_once=SHARDS)
+    assert shown == ["on", "0", "1min"] * 3
 
 
 def test_a_move_is_taken_back(both: Both) -> None:
