@@ -386,7 +386,7 @@ def test_a_message_that_is_taken_at_the_last_moment_does_not_come_along(
 def test_a_message_that_is_taken_out_of_the_source_counts_as_there(
     both: Both, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its mark has let the copy go: without the mark the row would come, or be put back, unmarked."""
+    """Its mark has let the copy go: without the mark the row would come, or come back, unmarked."""
     both.fill("", IDS[:20])
     both.move(shards=[2, 3])
     both.delete()
