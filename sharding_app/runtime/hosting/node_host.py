@@ -366,9 +366,17 @@ class NodeHost:
             self._start(
                 host, {row: bool(uses_messages) or row.uses_messages for row in rows if row.shard in taken}
             )
-            # The journal has seen a later epoch: the cluster's server has gone back since, or the
-            # row that was read is outdated. The coordinator decides a later one unless there is.
-            if refused := {shard: epoch for shard, epoch in told.items() if shard not in taken}:
+            # The journal has seen a later epoch, or later numbers of shards: the cluster's server
+            # has gone back since, or the row that was read is outdated. The coordinator decides a
+            # later one unless there is. It may have asked again, so this one never begins here.
+            refused = {
+                shard: epoch
+                for shard, epoch in told.items()
+                if shard not in taken and not self._is_here(message.type, shard, epoch)
+            }
+            if refused:
+                for shard, epoch in refused.items():
+                    host.shard_life.never_again(shard, epoch)
                 self._say_stopped(message.type, refused, given_up=True)
             self._say_started(source, message, told)
 

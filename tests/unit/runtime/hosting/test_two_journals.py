@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import pytest_asyncio
@@ -17,8 +17,11 @@ from sharding_app.errors import Unavailable
 from sharding_app.ports.journal import EventRow, JournalOfAnother, ShardsFenced
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.protocol.ids import shard_of
+from sharding_app.protocol.messages import HostShard
 from sharding_app.runtime.base.config import NodeConfig
+from sharding_app.runtime.hosting.journal_part import JournalPart
 from sharding_app.runtime.hosting.shard_leases import ShardGate
+from sharding_app.runtime.hosting.shards import ShardLife
 from tests.unit.runtime.two_journals import SECOND, SHARDS, Purse, TwoJournals, some
 from tests.unit.runtime.waiting import until
 
@@ -76,6 +79,38 @@ async def test_a_home_takes_its_shards_before_it_reads_them(cluster: TwoJournals
     late = EventRow(type_id, entity, 3, shard, before[type_id, shard], "Paid", 1, b"{}", None, None, None)
     with pytest.raises(ShardsFenced):
         await frozen.append([late])
+
+
+async def test_an_epoch_that_a_journal_has_refused_begins_no_more(
+    cluster: TwoJournals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator hears that it is over, and has asked again before: the second take is right,
+    by the numbers of a resize, say.
+    """
+    refused: set[tuple[int, int]] = set()
+    begun: set[tuple[int, int]] = set()
+    take, start = JournalPart.take, ShardLife.start
+
+    async def takes(self: JournalPart, type_name: str, type_id: int, me: str, told: Any, numbers: Any) -> Any:
+        new = {*told.items()} - refused
+        if self.name != SECOND or len(refused) >= len(THERE) or not new:
+            return await take(self, type_name, type_id, me, told, numbers)
+        refused.update(new)
+        node = next(each for each in cluster.nodes.values() if each.incarnation == me)
+        again = HostShard(node.locator.term, type_name, [*told], [*told.values()])
+        await node.hosting.start(str(node.locator.coordinator), again)
+        return frozenset(), False
+
+    def starts(self: ShardLife, number: int, epoch: int, *, uses_messages: bool) -> None:
+        if self._host.type.name == "journals.Purse":
+            begun.add((number, epoch))
+        start(self, number, epoch, uses_messages=uses_messages)
+
+    monkeypatch.setattr(JournalPart, "take", takes)
+    monkeypatch.setattr(ShardLife, "start", starts)
+    assert set((await pay_all()).values()) == {1}
+    assert len(refused) >= len(THERE)
+    assert not refused & begun
 
 
 async def test_a_copy_that_a_shard_has_left_behind_is_not_used(
