@@ -787,12 +787,14 @@ def _rows_of(
 
 _SETTINGS = (
     "SELECT set_config('statement_timeout', '0', false),"
+    " set_config('TimeZone', 'UTC', false), set_config('DateStyle', 'ISO, YMD', false), set_config('bytea_output', 'hex', false),"
     " set_config('idle_in_transaction_session_timeout', %s::text, false),"
     " CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')"
     " THEN set_config('synchronous_commit', 'on', false) END"
 )
 """Whatever a role's settings are: a copy takes as long as it takes, what is said to be in the
-target is durable there, and a command that is frozen holds no locks for good.
+target is durable there, and a command that is frozen holds no locks for good. Two databases write
+the same row in the same way.
 """
 
 

@@ -563,6 +563,17 @@ def test_settings_of_a_role_do_not_weaken_a_move(both: Both, monkeypatch: pytest
     assert shown == ["on", "0", "1min"] * 3
 
 
+def test_rows_are_the_same_whatever_databases_write_times_like(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = "-c TimeZone=Asia/Tokyo -c DateStyle=German -c bytea_output=escape"
+    monkeypatch.setitem(both.params[THERE], "options", options)
+    both.fill("", IDS[:20])
+    before = both.stored("")
+    assert both.move()[-1] == "done"
+    assert both.stored(THERE) == before
+
+
 def test_a_move_is_taken_back(both: Both) -> None:
     both.fill("", IDS[:20])
     before = both.stored("")
