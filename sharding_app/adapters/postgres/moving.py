@@ -671,8 +671,13 @@ def _unwatch(source: Connection, number: int) -> None:
             )
     source.execute("DELETE FROM sharding_moving WHERE type_id = %s", [number])
     source.execute("DELETE FROM sharding_moving_touched WHERE type_id = %s", [number])
-    ((others,),) = source.execute("SELECT EXISTS (SELECT FROM sharding_moving)").fetchall()
-    if not others:
+    # A command of another type may begin meanwhile. And one that was killed may have taken messages
+    # out of shards that this one does not move: their next home puts them back.
+    source.execute("LOCK TABLE sharding_moving, sharding_moving_message IN ACCESS EXCLUSIVE MODE")
+    ((in_use,),) = source.execute(
+        "SELECT EXISTS (SELECT FROM sharding_moving) OR EXISTS (SELECT FROM sharding_moving_message)"
+    ).fetchall()
+    if not in_use:
         source.execute("DROP TABLE sharding_moving, sharding_moving_touched, sharding_moving_message")
 
 

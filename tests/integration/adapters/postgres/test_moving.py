@@ -417,6 +417,39 @@ def test_a_message_that_is_taken_out_of_the_source_counts_as_there(
     assert rows(both.connections[THERE], "standing_for_marks", {"messages": [mine]}) == []
 
 
+def lies_there(both: Both, shards: list[int]) -> None:
+    both.fill("", IDS[:20])
+    both.move(shards=shards)
+    both.delete()
+
+
+def test_messages_that_a_killed_command_took_out_outlast_the_next_move(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shard 3 is closed still, and none of its homes has put its messages back."""
+    lies_there(both, [3, 5])
+    before = both.stored(THERE, {3})
+    rest = moving._Move._put_rest
+
+    def dies(self: Any, *args: Any) -> None:
+        if args[-1] == "moving_message":
+            raise Killed
+        rest(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(moving._Move, "_put_rest", dies)
+        patch.setattr(moving._Move, "_unstash", lambda *_: None)
+        patch.setattr(moving._Move, "_open", lambda *_: None)
+        with pytest.raises(Killed):
+            both.move("", shards=[3])
+    both.move("", shards=[5])
+    both.run(THERE, "SELECT sharding_unstash_v1(1, %s)", [3])
+    assert both.stored(THERE, {3}) == before
+    both.move("", shards=[3])
+    assert both.stored("", {3}) == before
+    assert watched(both, THERE) == 0
+
+
 # -- What is refused ------------------------------------------------------------------------------
 
 
