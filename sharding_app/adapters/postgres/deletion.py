@@ -181,8 +181,8 @@ def erase_entity(
         type_id = known["type_id"]
         params = {"type_id": type_id, "type": type_name, "entity": entity, "by": by}
         fenced = dict(_rows(connection, "erase_fence", {**params, "shards": ordered, "homes": homes}))
-        if len(fenced) < len(shards):
-            raise NodesAlive
+        if len(fenced) < len(shards) or _Places(connection, known).differ(places, ordered):
+            raise NodesAlive  # a shard that has moved meanwhile has left a copy: the entity lies elsewhere
         for journal, there_too in found.items():
             raised = {each: fenced[each] for each in there_too}
             if journal is not connection and not stand(connection, journal, type_name, type_id, raised):
@@ -266,6 +266,14 @@ class _Places:
         shards = [shard for (shard,) in _rows(journal, "erase_shards", dict(self._known))]
         lying = {self._places.journal_of(self._known["entity"], shard) for shard in shards}
         return name in lying or not lying
+
+    def differ(self, others: "_Places", shards: Sequence[ShardId]) -> bool:
+        """Tell whether the entity lies elsewhere by these, whichever of the shards is its own."""
+        entity = self._known["entity"]
+        return any(
+            self._places.journal_of(entity, each) != others._places.journal_of(entity, each)
+            for each in shards
+        )
 
 
 def _entity(connection: Connection, type_name: str, entity: str) -> dict[str, Any] | None:

@@ -130,7 +130,11 @@ def stand(
         if not rows(journal, "journal_refile", kind):
             with of_database(alias_of(journal)):
                 raise WrongJournal(type_name)
-        return len(rows(journal, "journal_stand", given)) == len(ordered)
+        stands = len(rows(journal, "journal_stand", given)) == len(ordered)
+        # What a move has taken out lies in the journal again: an erasure has to find it, and the
+        # move cannot come to its switch behind these epochs.
+        rows(journal, "unstash", given)
+        return stands
 
 
 def rows(connection: Connection, query: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:

@@ -530,7 +530,7 @@ class _Move:
         self._cluster.execute("SELECT FROM sharding_type WHERE id = %s FOR NO KEY UPDATE", [self._type_id])
 
     def _unstash(self, shards: Sequence[ShardId]) -> None:
-        self._source.execute("SELECT sharding_unstash_v1(%s, %s)", [self._type_id, list(shards)])
+        self._source.execute(QUERIES["unstash"], {"type_id": self._type_id, "shards": list(shards)})
 
     # -- Projections ---------------------------------------------------------------------------
 

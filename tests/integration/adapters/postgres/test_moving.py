@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from sharding_app.adapters.postgres import copied_rows, moving
+from sharding_app.adapters.postgres import copied_rows, deletion, moving
 from sharding_app.adapters.postgres.further_journals import rows
 from sharding_app.adapters.postgres.moving import CannotMove, cancel, move_shards
 from sharding_app.embedded import Servers
@@ -448,6 +448,50 @@ def test_messages_that_a_killed_command_took_out_outlast_the_next_move(
     both.move("", shards=[3])
     assert both.stored("", {3}) == before
     assert watched(both, THERE) == 0
+
+
+def test_an_erasure_while_messages_are_taken_out_erases_them_too(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lies_there(both, [3])
+    entity = message_of(3)
+    rest = moving._Move._put_rest
+
+    def erases(self: Any, *args: Any) -> None:
+        if args[-1] == "moving_message":
+            further = {THERE: both.params[THERE]}
+            deletion.erase_entity(both.params[""], "shop.Cart", entity, "a test", further=further)
+        rest(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(moving._Move, "_put_rest", erases)
+        with pytest.raises(CannotMove):
+            both.move("", shards=[3])
+    both.move("", shards=[3])
+    for journal in ("", THERE):
+        stored = both.stored(journal, {3})
+        for table, place in {"event": 0, "snapshot": 0, "remembered": 1, "message": 2}.items():
+            assert entity not in {row[place] for row in stored[table]}, (journal, table)
+    assert both.stored("", {3})["message"], "those of the others have moved"
+
+
+def test_an_erasure_does_not_take_a_copy_for_the_entity(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its shard moves between the look at its place and the fence."""
+    both.fill("", IDS[:20])
+    entity = message_of(3)
+    run = deletion._rows
+
+    def moves(connection: Any, query: str, *args: Any) -> Any:
+        if query == "erase_fence" and not both.places()[3]:
+            both.move(shards=[3])
+        return run(connection, query, *args)
+
+    monkeypatch.setattr(deletion, "_rows", moves)
+    further = {THERE: both.params[THERE]}
+    with pytest.raises(deletion.NodesAlive):
+        deletion.erase_entity(both.params[""], "shop.Cart", entity, "a test", further=further)
+    deletion.erase_entity(both.params[""], "shop.Cart", entity, "a test", further=further)
+    assert both.run(THERE, "SELECT FROM sharding_event WHERE entity = %s", entity) == []
 
 
 # -- What is refused ------------------------------------------------------------------------------

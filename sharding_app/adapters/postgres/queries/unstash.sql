@@ -1,0 +1,1 @@
+SELECT sharding_unstash_v1(%(type_id)s, %(shards)s::integer[]);
