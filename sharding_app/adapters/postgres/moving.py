@@ -243,7 +243,7 @@ class _Move:
             self._pass(shards)
             self._copy.moving -= set(shards)
             yield Step("switched", len(shards), shards, time.monotonic() - began)
-            _leave(self._cluster, self._source, self._type_id, self._from, self._names)
+            _leave(self._cluster, self._source, self._type_id, self._wanted.type, self._from, self._names)
         self._end()
         yield Step("done", len(self._shards))
 
@@ -615,30 +615,36 @@ def _settle(
         [type_id],
     ).fetchall():
         with _rows_of(journal, conninfo, further, type_id, type_name, names) as source:
-            _leave(cluster, source, type_id, journal, names)
+            _leave(cluster, source, type_id, type_name, journal, names)
             if not copying:
                 _briefly(source, partial(_unwatch, source, type_id))
 
 
 def _leave(
-    cluster: Connection, source: Connection, type_id: int, journal: str, names: Callable[[str], str]
-) -> None:
+    cluster: Connection, source: Connection, type_id: int, type_name: str, journal: str,
+    names: Callable[[str], str],
+) -> None:  # fmt: skip
     """Let a further journal say which shards lie elsewhere, and leave only their history there."""
     if not journal:
         return  # done by the transaction of the switch
-    gone: dict[ShardId, str] = dict(
-        cluster.execute(
-            "SELECT m.shard, s.journal FROM sharding_move m JOIN sharding_shard s USING (type_id, shard)"
+    gone: dict[ShardId, tuple[str, Epoch]] = {
+        shard: (elsewhere, epoch)
+        for shard, elsewhere, epoch in cluster.execute(
+            "SELECT m.shard, s.journal, s.epoch FROM sharding_move m JOIN sharding_shard s USING (type_id, shard)"
             " WHERE m.type_id = %s AND m.source = %s AND m.step = 'moved' AND s.journal <> %s",
             [type_id, journal, journal],
         ).fetchall()
-    )
-    known = {
-        shard: epoch for shard, (epoch, home) in epochs(source, type_id, list(gone)).items() if home is None
     }
+    found = epochs(source, type_id, list(gone))
+    # The source has lost the fence with a failover: its row is as its last home has left it.
+    former = {shard: gone[shard][1] for shard, (_, home) in found.items() if home is not None}
+    if former:
+        stand(cluster, source, type_name, type_id, former)
+        found = epochs(source, type_id, list(gone))
+    known = {shard: epoch for shard, (epoch, home) in found.items() if home is None}
     values = {
         "type_id": type_id, "shards": list(known), "epochs": list(known.values()),
-        "elsewhere": [names(gone[each]) for each in known],
+        "elsewhere": [names(gone[each][0]) for each in known],
     }  # fmt: skip
     with source.transaction():
         _make_tables(source)

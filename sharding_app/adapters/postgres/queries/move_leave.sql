@@ -12,6 +12,9 @@ WITH gone AS MATERIALIZED (
     DELETE FROM sharding_remembered r USING gone WHERE r.type_id = %(type_id)s AND r.shard = gone.shard
 ), marks AS (
     DELETE FROM sharding_taken t USING gone WHERE t.type_id = %(type_id)s AND t.shard = gone.shard
+), messages AS (
+    -- Put back by a command that has not heard that its switch was committed, or by a failover.
+    DELETE FROM sharding_message m USING gone WHERE m.type_id = %(type_id)s AND m.shard = gone.shard AND m.epoch IS NOT NULL
 ), stashed AS (
     DELETE FROM sharding_moving_message m USING gone WHERE m.type_id = %(type_id)s AND m.shard = gone.shard
 )

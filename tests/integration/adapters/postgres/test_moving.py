@@ -494,6 +494,36 @@ def test_an_erasure_does_not_take_a_copy_for_the_entity(both: Both, monkeypatch:
     assert both.run(THERE, "SELECT FROM sharding_event WHERE entity = %s", entity) == []
 
 
+@pytest.mark.parametrize("failed_over", [False, True])
+def test_a_switch_whose_answer_is_lost_leaves_no_messages(
+    both: Both, monkeypatch: pytest.MonkeyPatch, failed_over: bool
+) -> None:
+    """The command puts the messages back. Or the source goes on without its last commits."""
+    lies_there(both, [3])
+    before = both.stored(THERE, {3})
+    switch = moving._Move._switch
+
+    def loses(self: Any, *args: Any) -> None:
+        switch(self, *args)
+        raise psycopg.OperationalError("the answer is lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(moving._Move, "_switch", loses)
+        with pytest.raises(psycopg.OperationalError):
+            both.move("", shards=[3])
+    assert both.places()[3] == ""
+    if failed_over:
+        both.run(
+            THERE,
+            "UPDATE sharding_shard SET epoch = 7, home = 'n-1', step = 'home', journal = '' WHERE shard = 3",
+        )
+    both.move("")
+    assert both.stored("", {3}) == before
+    left = both.stored(THERE, {3})
+    assert [left[each] for each in ("remembered", "message", "taken")] == [set()] * 3
+    assert both.run(THERE, "SELECT home, journal FROM sharding_shard WHERE shard = 3") == [(None, "default")]
+
+
 # -- What is refused ------------------------------------------------------------------------------
 
 
