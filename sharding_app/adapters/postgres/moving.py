@@ -392,9 +392,10 @@ class _Move:
             self._await_projections(shards)
             self._switch(shards, epochs_now)
         except BaseException:
-            with suppress(psycopg.Error):
-                if self._from:
+            if self._from:
+                with suppress(psycopg.Error):  # the next home does it too
                     self._unstash(shards)
+            with suppress(psycopg.Error):
                 self._open(shards)
             raise
 
