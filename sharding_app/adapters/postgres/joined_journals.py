@@ -276,6 +276,10 @@ class Journals(Archive):
             return super().remove(number, entity, shard, mark)
         return self._parts[name].remove(number, entity, shard, mark)
 
+    def look_again(self, number: int) -> None:
+        if self._further:
+            self._refuse_moved(number)
+
     def waits_outside(self, number: int, entity: str, shard: ShardId) -> bool:
         """Whether the cluster's own database has a message for an entity of a further journal."""
         wanted = {"type_id": number, "entity": entity, "shard": shard}
@@ -297,6 +301,7 @@ class Journals(Archive):
             if not stand(self._connection, self._parts[name]._connection, self._name, number, fenced):
                 raise NodesAlive
             self._fenced.update(fenced)
+            self.look_again(number)
         return {each: self._fenced[each] for each in shards}
 
     def forget(self, shards: Sequence[ShardId]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from sharding_app.adapters.postgres.archive import Archive
 from sharding_app.adapters.postgres.deletion import (
     InFurtherJournals,
     MessagesWait,
@@ -22,7 +23,7 @@ from sharding_app.adapters.postgres.deletion import (
 )
 from sharding_app.adapters.postgres.further_journals import JournalDown, UnknownJournals
 from sharding_app.adapters.postgres.joined_journals import Journals
-from sharding_app.adapters.postgres.transfer import Age, StoredRow
+from sharding_app.adapters.postgres.transfer import Age, Moved, StoredRow
 from sharding_app.embedded import Servers
 from sharding_app.management.commands.sharding_import import _groups
 from sharding_app.operations.archiving import archive_entities, count_entities
@@ -263,3 +264,31 @@ def test_shards_that_have_no_row_are_spread_by_an_import(two: Two) -> None:
     assert found == {shard: journal_of(TYPE, shard, WEIGHTS) for shard in range(SHARDS)}
     there = {shard for (shard,) in sql(two.other, "SELECT shard FROM sharding_shard WHERE home IS NULL")}
     assert there == {shard for shard, name in found.items() if name}
+
+
+@pytest.mark.parametrize("journal", ["", "b"])
+def test_an_entity_whose_shard_moves_behind_the_look_is_not_archived(
+    two: Two, monkeypatch: pytest.MonkeyPatch, journal: str
+) -> None:
+    """Its rows are a copy by then, and it lives on elsewhere."""
+    entity = (THERE if journal else HERE)[0]
+    shard, before = shard_of(entity, SHARDS), two.all()
+    of_class = Archive._rows
+
+    def moves(self: Archive, query: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        if query == "archive_fence":
+            sql(
+                two.own,
+                "UPDATE sharding_shard SET journal = %s, home = NULL, step = 'stopped', epoch = epoch + 1 WHERE shard = %s",
+                "" if journal else "b", shard,
+            )  # fmt: skip
+            params = {**params, "homes": [None for _ in params["homes"]]}
+        return of_class(self, query, params)
+
+    with Journals(two.own, two.further) as journals:
+        known = journals.type(TYPE)
+        (stored,) = journals.stored(known.number, {entity: shard})
+        monkeypatch.setattr(Archive, "_rows", moves)
+        with pytest.raises(Moved):
+            journals.remove(known.number, entity, shard, stored.mark)
+    assert two.all() == before
