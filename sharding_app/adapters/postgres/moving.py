@@ -24,14 +24,14 @@ removed only when the row is gone from all journals.
 
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import psycopg
 from psycopg import sql
 
-from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
+from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.copied_rows import (
     NOTES_AT_ONCE,
     Different,
@@ -43,36 +43,33 @@ from sharding_app.adapters.postgres.deletion import UnknownTypes
 from sharding_app.adapters.postgres.further_journals import (
     Connection,
     Further,
-    UnknownJournals,
-    connect,
     epochs,
     rows,
     stand,
     whereabouts_of,
 )
+from sharding_app.adapters.postgres.moving_projections import Followers
+from sharding_app.adapters.postgres.moving_sessions import (
+    CLOSED_SECONDS,
+    CannotMove,
+    briefly,
+    listed,
+    rows_session,
+    session,
+)
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.store import config_of
-from sharding_app.protocol.ids import EntityId, Epoch, ShardId
+from sharding_app.protocol.ids import Epoch, ShardId
 from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.protocol.whereabouts import Whereabouts
 
-CLOSED_SECONDS = 10.0
-"""A command that stops keeps shards closed for no longer."""
 HOMES_SECONDS = 60.0
 """Handlers may take as long as they need to end; then the shards are opened again."""
 PROJECTIONS_SECONDS = 10.0
 ROUNDS = 30
 MOMENT_SECONDS = 0.2
 LOOK_SECONDS = 0.05
-IDLE_SECONDS = 60
-"""A command that is frozen in a transaction loses it."""
-LOCK_SECONDS = 0.2
-PAUSE_SECONDS = 0.3
-TRIES = 60
 TRIES_WHILE_CLOSED = 12
-MOST_UNPASSED = 10_000
-UNKNOWN = -1
-"""The shard of an entity that no hash tells."""
 PARTLY = "It took effect partly, in a journal that its target has left since."
 """What an operator reads at a message that is parked for it."""
 
@@ -82,12 +79,6 @@ MESSAGE = (
     " on_failure, failures, parked, error, at, occasion"
 )
 MARK = "id, type_id, shard, entity, epoch, journal, partial, at"
-
-T = TypeVar("T")
-
-
-class CannotMove(Exception):
-    """No shard is moved, or no further one; the text says why, and what to do."""
 
 
 class Step(NamedTuple):
@@ -130,7 +121,7 @@ def plan(cluster: Connection, type_name: str, target: str, shards: Sequence[Shar
         ).fetchall()
         if shards is not None and (unknown := set(shards) - {shard for shard, _ in lying}):
             raise CannotMove(
-                f"{type_name} has no rows of the shards {_listed(unknown)}: only one that has had a home can be moved."
+                f"{type_name} has no rows of the shards {listed(unknown)}: only one that has had a home can be moved."
             )
         for shard, journal in lying:
             if journal != target and (shards is None or shard in shards):
@@ -151,14 +142,16 @@ def move_shards(
     Goes on where a former call was stopped. Raises CannotMove, UnknownTypes, JournalDown,
     psycopg.Error.
     """
-    with _journal(CLUSTERS_OWN, conninfo, further) as cluster:
+    with session(CLUSTERS_OWN, conninfo, further) as cluster:
         _be_alone(cluster, type_name)
         wanted = plan(cluster, type_name, target, shards)
         _refuse_nodes(cluster, wanted, names)
         for journal, lying in wanted.shards.items():
             with ExitStack() as stack:
                 source, entered = (
-                    stack.enter_context(_rows_of(name, conninfo, further, wanted.type_id, type_name, names))
+                    stack.enter_context(
+                        rows_session(name, conninfo, further, wanted.type_id, type_name, names)
+                    )
                     for name in (journal, target)
                 )
                 move = _Move(wanted, journal, lying, cluster, source, entered, by, names)
@@ -172,7 +165,7 @@ def settle_moves(
     """End what a call that was stopped has left undone behind its last switch. Raises as
     `move_shards`.
     """
-    with _journal(CLUSTERS_OWN, conninfo, further) as cluster:
+    with session(CLUSTERS_OWN, conninfo, further) as cluster:
         _settle(cluster, _be_alone(cluster, type_name), type_name, conninfo, further, names)
 
 
@@ -182,7 +175,7 @@ def cancel(
     """Take back what is not switched: drop the copies, and open shards that are closed. Returns the
     shards. Raises as `move_shards`.
     """
-    with _journal(CLUSTERS_OWN, conninfo, further) as cluster:
+    with session(CLUSTERS_OWN, conninfo, further) as cluster:
         number = _be_alone(cluster, type_name)
         moving = cluster.execute(
             "SELECT source, target, array_agg(shard ORDER BY shard) FROM sharding_move"
@@ -194,7 +187,7 @@ def cancel(
             wanted = plan(cluster, type_name, target, shards)
             with ExitStack() as stack:
                 source, entered = (
-                    stack.enter_context(_rows_of(name, conninfo, further, number, type_name, names))
+                    stack.enter_context(rows_session(name, conninfo, further, number, type_name, names))
                     for name in (journal, target)
                 )
                 _Move(wanted, journal, shards, cluster, source, entered, by, names).take_back()
@@ -221,6 +214,9 @@ class _Move:
         self._known: dict[ShardId, Epoch] = {}
         "Epochs of the shards' rows in a further target, as this command has written them."
         self._copy = RowCopy(wanted.type_id, wanted.places.shard_of, shards, source, target, self._hold)
+        self._followers = Followers(
+            wanted.type, wanted.type_id, wanted.places, cluster, source, journal, wanted.target, names
+        )
         self._not_before = 0.0
         "When closed shards are to be kept closed next."
 
@@ -283,7 +279,7 @@ class _Move:
         if self._from:
             self._unstash(self._shards)
         self._prepare(self._shards)
-        if not _briefly(self._source, self._watch):
+        if not briefly(self._source, self._watch):
             self._copy.clear()
 
     def _prepare(self, shards: Sequence[ShardId]) -> None:
@@ -371,7 +367,7 @@ class _Move:
         held = dict(rows(self._target, "move_hold", values))
         if len(held) < len(shards):
             raise CannotMove(
-                f"Shards {_listed(set(shards) - set(held))} are not as this command left them in"
+                f"Shards {listed(set(shards) - set(held))} are not as this command left them in"
                 f" {self._names(self._wanted.target)}: another command has gone on with the move. Look with"
                 " manage.py sharding_journals."
             )
@@ -410,7 +406,7 @@ class _Move:
         values = {"type_id": self._type_id, "shards": list(shards), "seconds": CLOSED_SECONDS}
         kept = self._cluster.execute(QUERIES["move_renew"], values).fetchall()
         if len(kept) < len(shards):
-            raise CannotMove(_OPENED.format(_listed(shards)))
+            raise CannotMove(_OPENED.format(listed(shards)))
         self._not_before = time.monotonic() + CLOSED_SECONDS / 4
 
     def _open(self, shards: Sequence[ShardId]) -> None:
@@ -428,7 +424,7 @@ class _Move:
                 return
             if time.monotonic() > until:
                 raise CannotMove(
-                    f"Shards {_listed(homes)} still have a home after {HOMES_SECONDS:g} s ({', '.join(sorted(set(homes.values())))})."
+                    f"Shards {listed(homes)} still have a home after {HOMES_SECONDS:g} s ({', '.join(sorted(set(homes.values())))})."
                     " Is there a coordinator, and what do the shards wait for (manage.py sharding_status)? They are open again,"
                     " and lie where they were."
                 )
@@ -440,7 +436,7 @@ class _Move:
         values = {"type_id": self._type_id, "shards": list(shards), "source": self._from}
         raised: dict[ShardId, Epoch] = dict(rows(self._cluster, "move_fence", values))
         if len(raised) < len(shards):
-            raise CannotMove(_OPENED.format(_listed(set(shards) - set(raised))))
+            raise CannotMove(_OPENED.format(listed(set(shards) - set(raised))))
         if self._from and not stand(self._cluster, self._source, self._wanted.type, self._type_id, raised):
             raise CannotMove(f"{self._names(self._from)} has later epochs than the cluster's own database.")
         if self._wanted.target:
@@ -461,11 +457,11 @@ class _Move:
             with self._source.transaction():
                 ((held,),) = rows(self._source, "move_stash", {**named, "epochs": epochs_now})
                 if held < len(shards):
-                    raise CannotMove(_OPENED.format(_listed(shards)))
+                    raise CannotMove(_OPENED.format(listed(shards)))
             self._put_rest(shards, self._source, "moving_message")
-            _briefly(self._cluster, lambda: self._say_so(shards, epochs_now), TRIES_WHILE_CLOSED)
+            briefly(self._cluster, lambda: self._say_so(shards, epochs_now), TRIES_WHILE_CLOSED)
         else:
-            _briefly(self._cluster, lambda: self._leave_clusters_own(shards, epochs_now), TRIES_WHILE_CLOSED)
+            briefly(self._cluster, lambda: self._leave_clusters_own(shards, epochs_now), TRIES_WHILE_CLOSED)
 
     def _leave_clusters_own(self, shards: Sequence[ShardId], epochs_now: Sequence[Epoch]) -> None:
         """Take messages, remembered ids and marks out of the cluster's own database in the very
@@ -501,7 +497,7 @@ class _Move:
                 {"type_id": self._type_id, "shards": list(shards), "partly": PARTLY},
             )
 
-        _briefly(self._target, put, TRIES_WHILE_CLOSED)
+        briefly(self._target, put, TRIES_WHILE_CLOSED)
 
     def _clear_rest(self, shards: Sequence[ShardId]) -> None:
         named = {"type_id": self._type_id, "shards": list(shards)}
@@ -515,7 +511,7 @@ class _Move:
         """
         self._hold_type()
         self._cluster.execute("LOCK TABLE sharding_projection, sharding_position IN SHARE ROW EXCLUSIVE MODE")
-        if why := self._unpassed(shards):
+        if why := self._followers.unpassed(shards):
             raise CannotMove(why)
         values = {
             "type_id": self._type_id, "shards": list(shards), "epochs": list(epochs_now), "source": self._from,
@@ -524,7 +520,7 @@ class _Move:
         }  # fmt: skip
         ((switched,),) = rows(self._cluster, "move_switch", values)
         if switched < len(shards):
-            raise CannotMove(_OPENED.format(_listed(shards)))
+            raise CannotMove(_OPENED.format(listed(shards)))
 
     def _hold_type(self) -> None:
         """Lock first what closings and resizes lock first."""
@@ -541,67 +537,18 @@ class _Move:
 
     def _await_projections(self, shards: Sequence[ShardId], *, closed: bool = True) -> None:
         until = time.monotonic() + PROJECTIONS_SECONDS
-        while why := self._unpassed(shards, closed=closed):
+        while why := self._followers.unpassed(shards, closed=closed):
             if time.monotonic() > until:
                 raise CannotMove(why)
             if closed:
                 self._keep_closed(shards)
             time.sleep(LOOK_SECONDS)
 
-    def _unpassed(self, shards: Sequence[ShardId], *, closed: bool = True) -> str:
-        """Return the reason why projections cannot follow the shards yet; empty: they can.
-        `closed`: they must have passed all changes.
-        """
-        named = {"type_id": self._type_id, "source": self._from, "target": self._wanted.target}
-        places: dict[tuple[str, int], set[str]] = {}
-        for name, version, journal, fills, first, last, position in rows(
-            self._cluster, "move_projections", named
-        ):
-            known = places.setdefault((name, version), set())
-            if journal is None:
-                continue
-            known.add(journal)
-            if fills:
-                return f"The projection {name} (version {version}) reads {self._wanted.type} for the first time: wait until it has."
-            if journal == self._from and closed:
-                values = {
-                    "type_id": self._type_id, "position": position, "first": first, "last": last,
-                    "limit": MOST_UNPASSED,
-                }  # fmt: skip
-                unpassed = [entity for (entity,) in rows(self._source, "move_unpassed", values)]
-                if len(unpassed) == MOST_UNPASSED or any(self._is_of(each, shards) for each in unpassed):
-                    return (
-                        f"The projection {name} (version {version}) has not handled all events of these shards: they move"
-                        " once it has. Is it paused, or does no worker run it?"
-                    )
-        for (name, version), known in places.items():
-            if missing := {self._from, self._wanted.target} - known:
-                return (
-                    f"The projection {name} (version {version}) does not follow {self._names(min(missing))} yet: its worker begins"
-                    " with that by itself."
-                )
-        for name, version, entity, parked in rows(self._cluster, "move_held", named):
-            if self._is_of(entity, shards):
-                todo = "retry it (manage.py sharding_projection)" if parked else "it is tried again by itself"
-                return f"The entity {entity!r} waits in the projection {name} (version {version}): {todo}."
-        return ""
-
-    def _is_of(self, entity: EntityId, shards: Sequence[ShardId]) -> bool:
-        """Tell whether an entity is one of these shards'. One that has no event may be."""
-        shard = self._wanted.places.shard_of(entity, UNKNOWN)
-        if shard == UNKNOWN:
-            found = self._source.execute(
-                "SELECT shard FROM sharding_event WHERE type_id = %s AND entity = %s LIMIT 1",
-                [self._type_id, entity],
-            ).fetchall()
-            return not found or found[0][0] in shards
-        return shard in shards
-
     # -- The end -------------------------------------------------------------------------------
 
     def _end(self) -> None:
         """Note nothing more of the type in the source."""
-        _briefly(self._source, lambda: _unwatch(self._source, self._type_id))
+        briefly(self._source, lambda: _unwatch(self._source, self._type_id))
 
 
 def _settle(
@@ -615,10 +562,10 @@ def _settle(
         "SELECT source, bool_or(step <> 'moved') FROM sharding_move WHERE type_id = %s GROUP BY source",
         [type_id],
     ).fetchall():
-        with _rows_of(journal, conninfo, further, type_id, type_name, names) as source:
+        with rows_session(journal, conninfo, further, type_id, type_name, names) as source:
             _leave(cluster, source, type_id, type_name, journal, names)
             if not copying:
-                _briefly(source, partial(_unwatch, source, type_id))
+                briefly(source, partial(_unwatch, source, type_id))
 
 
 def _leave(
@@ -714,12 +661,12 @@ def _refuse_known(cluster: Connection, wanted: Wanted) -> None:
     ).fetchall()
     if left := [shard for shard, _, step in known if step == "moved"]:
         raise CannotMove(
-            f"Shards {_listed(left)} have left a copy in a former journal: delete it first (manage.py sharding_move_journal"
+            f"Shards {listed(left)} have left a copy in a former journal: delete it first (manage.py sharding_move_journal"
             f" {wanted.type} --delete-source)."
         )
     if others := [shard for shard, target, _ in known if target != wanted.target]:
         raise CannotMove(
-            f"Shards {_listed(others)} are on their way to another journal: go on with that, or take it back (manage.py"
+            f"Shards {listed(others)} are on their way to another journal: go on with that, or take it back (manage.py"
             f" sharding_move_journal {wanted.type} --cancel)."
         )
 
@@ -744,97 +691,5 @@ _OPENED = (
 )
 
 
-# -- Connections and statements -------------------------------------------------------------------
-
-
-@contextmanager
-def _journal(name: str, conninfo: Conninfo, further: Further) -> Iterator[Connection]:
-    """Give a connection to a journal, as the owner of its tables. Raises JournalDown,
-    CannotMove.
-    """
-    if name and name not in further:
-        raise UnknownJournals([name])
-    opened = connect(name, further, "moving") if name else None
-    with opened or psycopg.connect(**command_parameters(conninfo, "moving"), autocommit=True) as connection:
-        found = connection.execute(QUERIES["partition_state"]).fetchone()
-        if found is None:
-            raise CannotMove(
-                f"There is no table sharding_event in {name or 'DATABASE'}: run manage.py migrate."
-            )
-        *_, schema, owner, owns, may_be_owner, may_create = found
-        if not (owns or may_be_owner) or not may_create:
-            raise CannotMove(
-                f"sharding_event belongs to {owner}, which has to be allowed to make tables in {schema}: run this command as that"
-                " role."
-            )
-        connection.execute(
-            "SELECT set_config('search_path', quote_ident(%s::text) || ', pg_temp', false)", [schema]
-        )
-        connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(owner)))
-        connection.execute(_SETTINGS, [IDLE_SECONDS * 1000])
-        yield connection
-
-
-@contextmanager
-def _rows_of(
-    name: str, conninfo: Conninfo, further: Further, type_id: int, type_name: str, names: Callable[[str], str]
-) -> Iterator[Connection]:
-    """Give a connection to a journal whose rows of a type no other command moves as long as it
-    lasts. Raises JournalDown, CannotMove.
-
-    A command whose session in the cluster's own database has ended may still be at work here.
-    """
-    with _journal(name, conninfo, further) as connection:
-        # Where the last one has just left, its session is about to end.
-        try:
-            connection.execute(
-                "SELECT pg_advisory_lock(hashtext('sharding_move_journal/rows'), %s)", [type_id]
-            )
-        except psycopg.errors.LockNotAvailable as error:
-            raise CannotMove(
-                f"A session of another sharding_move_journal of {type_name} is still at work in {names(name)}: end that process."
-            ) from error
-        yield connection
-
-
-_SETTINGS = (
-    "SELECT set_config('statement_timeout', '0', false),"
-    " set_config('TimeZone', 'UTC', false), set_config('DateStyle', 'ISO, YMD', false), set_config('bytea_output', 'hex', false),"
-    " set_config('idle_in_transaction_session_timeout', %s::text, false),"
-    " CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')"
-    " THEN set_config('synchronous_commit', 'on', false) END"
-)
-"""Whatever a role's settings are: a copy takes as long as it takes, what is said to be in the
-target is durable there, and a command that is frozen holds no locks for good. Two databases write
-the same row in the same way.
-"""
-
-
-def _briefly(connection: Connection, work: Callable[[], T], tries: int = TRIES) -> T:
-    """Do it in one transaction that waits a moment at most for each lock, as often as it takes."""
-    for tried in range(1, tries + 1):
-        try:
-            with connection.transaction():
-                connection.execute(f"SET LOCAL lock_timeout = '{round(LOCK_SECONDS * 1000)}ms'")
-                connection.execute(
-                    f"SET LOCAL idle_in_transaction_session_timeout = '{round(CLOSED_SECONDS)}s'"
-                )
-                return work()
-        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
-            if tried == tries:
-                raise CannotMove(
-                    f"A table was in use at each of {tries} tries ({error}). Run the command again when that has ended: a dump or an"
-                    " open transaction, mostly."
-                ) from error
-            time.sleep(PAUSE_SECONDS)
-    raise AssertionError("the last try raises")
-
-
 def _trigger(type_id: int, event: str) -> sql.Identifier:
     return sql.Identifier(f"sharding_moving_{type_id}_{event.lower()}")
-
-
-def _listed(shards: Any) -> str:
-    ordered = sorted(shards)
-    named = ", ".join(map(str, ordered[:20]))
-    return named + (f" and {len(ordered) - 20} more" if len(ordered) > 20 else "")

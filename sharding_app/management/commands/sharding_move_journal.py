@@ -8,7 +8,8 @@ from django.db import DatabaseError, connections
 
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.left_copies import NotDeleted, delete_left_copies
-from sharding_app.adapters.postgres.moving import CannotMove, Step, cancel, move_shards, settle_moves
+from sharding_app.adapters.postgres.moving import Step, cancel, move_shards, settle_moves
+from sharding_app.adapters.postgres.moving_sessions import CannotMove
 from sharding_app.management.deletion_command import DatabaseCommand, amount
 from sharding_app.management.operator_command import refused, signed
 from sharding_app.management.progress import Progress

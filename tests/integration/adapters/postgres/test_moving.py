@@ -10,9 +10,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from sharding_app.adapters.postgres import copied_rows, deletion, moving
+from sharding_app.adapters.postgres import copied_rows, deletion, moving, moving_sessions
 from sharding_app.adapters.postgres.further_journals import rows
-from sharding_app.adapters.postgres.moving import CannotMove, cancel, move_shards
+from sharding_app.adapters.postgres.moving import cancel, move_shards
+from sharding_app.adapters.postgres.moving_sessions import CannotMove
 from sharding_app.embedded import Servers
 from sharding_app.protocol.ids import shard_of
 from tests.support.scratch import make_tables, scratch_database
@@ -143,7 +144,7 @@ def both(databases: tuple[Params, Params], monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.setattr(copied_rows, "ROWS_AT_FIRST", 40)
     monkeypatch.setattr(copied_rows, "ROWS_AT_LEAST", 40)
     monkeypatch.setattr(moving, "PROJECTIONS_SECONDS", 0.2)
-    monkeypatch.setattr(moving, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(moving_sessions, "PAUSE_SECONDS", 0.01)
     yield found
     for connection in found.connections.values():
         connection.close()

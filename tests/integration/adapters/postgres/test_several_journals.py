@@ -275,7 +275,7 @@ def test_an_entity_whose_shard_moves_behind_the_look_is_not_archived(
     shard, before = shard_of(entity, SHARDS), two.all()
     of_class = Archive._rows
 
-    def moves(self: Archive, query: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    def moves(self: Archive, query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
         if query == "archive_fence":
             sql(
                 two.own,

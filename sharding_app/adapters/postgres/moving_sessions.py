@@ -1,0 +1,122 @@
+"""The sessions of a command that moves shards, one in each database, and their transactions.
+
+Contract: a session works as the owner of the tables, whatever settings its role has. No transaction
+waits for a lock for long, and none of a command that is frozen lasts for long: nodes work beside
+it.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import psycopg
+from psycopg import sql
+
+from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
+from sharding_app.adapters.postgres.further_journals import Connection, Further, UnknownJournals, connect
+from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.protocol.ids import ShardId
+
+CLOSED_SECONDS = 10.0
+"""A command that stops keeps shards closed for no longer."""
+IDLE_SECONDS = 60
+"""A command that is frozen in a transaction loses it."""
+LOCK_SECONDS = 0.2
+PAUSE_SECONDS = 0.3
+TRIES = 60
+
+T = TypeVar("T")
+
+
+class CannotMove(Exception):
+    """No shard is moved, or no further one; the text says why, and what to do."""
+
+
+@contextmanager
+def session(name: str, conninfo: Conninfo, further: Further) -> Iterator[Connection]:
+    """Give a connection to a journal, as the owner of its tables. Raises JournalDown,
+    CannotMove.
+    """
+    if name and name not in further:
+        raise UnknownJournals([name])
+    opened = connect(name, further, "moving") if name else None
+    with opened or psycopg.connect(**command_parameters(conninfo, "moving"), autocommit=True) as connection:
+        found = connection.execute(QUERIES["partition_state"]).fetchone()
+        if found is None:
+            raise CannotMove(
+                f"There is no table sharding_event in {name or 'DATABASE'}: run manage.py migrate."
+            )
+        *_, schema, owner, owns, may_be_owner, may_create = found
+        if not (owns or may_be_owner) or not may_create:
+            raise CannotMove(
+                f"sharding_event belongs to {owner}, which has to be allowed to make tables in {schema}: run this command as that"
+                " role."
+            )
+        connection.execute(
+            "SELECT set_config('search_path', quote_ident(%s::text) || ', pg_temp', false)", [schema]
+        )
+        connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(owner)))
+        connection.execute(_SETTINGS, [IDLE_SECONDS * 1000])
+        yield connection
+
+
+@contextmanager
+def rows_session(
+    name: str, conninfo: Conninfo, further: Further, type_id: int, type_name: str, names: Callable[[str], str]
+) -> Iterator[Connection]:
+    """Give a connection to a journal whose rows of a type no other command moves as long as it
+    lasts. Raises JournalDown, CannotMove.
+
+    A command whose session in the cluster's own database has ended may still be at work here.
+    """
+    with session(name, conninfo, further) as connection:
+        # Where the last one has just left, its session is about to end.
+        try:
+            connection.execute(
+                "SELECT pg_advisory_lock(hashtext('sharding_move_journal/rows'), %s)", [type_id]
+            )
+        except psycopg.errors.LockNotAvailable as error:
+            raise CannotMove(
+                f"A session of another sharding_move_journal of {type_name} is still at work in {names(name)}: end that process."
+            ) from error
+        yield connection
+
+
+_SETTINGS = (
+    "SELECT set_config('statement_timeout', '0', false),"
+    " set_config('TimeZone', 'UTC', false), set_config('DateStyle', 'ISO, YMD', false), set_config('bytea_output', 'hex', false),"
+    " set_config('idle_in_transaction_session_timeout', %s::text, false),"
+    " CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')"
+    " THEN set_config('synchronous_commit', 'on', false) END"
+)
+"""Whatever a role's settings are: a copy takes as long as it takes, what is said to be in the
+target is durable there, and a command that is frozen holds no locks for good. Two databases write
+the same row in the same way.
+"""
+
+
+def briefly(connection: Connection, work: Callable[[], T], tries: int = TRIES) -> T:
+    """Do it in one transaction that waits a moment at most for each lock, as often as it takes."""
+    for tried in range(1, tries + 1):
+        try:
+            with connection.transaction():
+                connection.execute(f"SET LOCAL lock_timeout = '{round(LOCK_SECONDS * 1000)}ms'")
+                connection.execute(
+                    f"SET LOCAL idle_in_transaction_session_timeout = '{round(CLOSED_SECONDS)}s'"
+                )
+                return work()
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
+            if tried == tries:
+                raise CannotMove(
+                    f"A table was in use at each of {tries} tries ({error}). Run the command again when that has ended: a dump or an"
+                    " open transaction, mostly."
+                ) from error
+            time.sleep(PAUSE_SECONDS)
+    raise AssertionError("the last try raises")
+
+
+def listed(shards: Iterable[ShardId]) -> str:
+    ordered = sorted(shards)
+    named = ", ".join(map(str, ordered[:20]))
+    return named + (f" and {len(ordered) - 20} more" if len(ordered) > 20 else "")
