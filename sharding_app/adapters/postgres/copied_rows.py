@@ -93,7 +93,7 @@ class RowCopy:
             where.execute("SET LOCAL enable_seqscan = off")  # along the key, however large the page
             return [
                 (entity, first, last, self._shard_of(entity, written))
-                for entity, first, last, written in rows(where, f"move_walk_{table}s", values)
+                for entity, first, last, written in rows(where, f"copy_walk_{table}s", values)
             ]
 
     def _walk(self, where: Connection, table: str) -> Iterator[list[Range]]:
@@ -115,7 +115,7 @@ class RowCopy:
         with self._target.transaction():
             held = self._hold(self._shards_of([each for ranges in tables.values() for each in ranges]))
             for table, ranges in tables.items():
-                self._target.execute(QUERIES[f"move_clear_{table}s"], _columns(self._type_id, ranges))
+                self._target.execute(QUERIES[f"copy_clear_{table}s"], _columns(self._type_id, ranges))
                 columns = {"event": EVENT, "snapshot": SNAPSHOT}[table]
                 selected = _select(
                     table, columns, self._type_id,
@@ -131,7 +131,7 @@ class RowCopy:
                 with self._target.transaction():
                     self._hold(self._shards_of(ranges))
                     given = _columns(self._type_id, ranges)
-                    deleted += self._target.execute(QUERIES[f"move_clear_{table}s"], given).rowcount
+                    deleted += self._target.execute(QUERIES[f"copy_clear_{table}s"], given).rowcount
         return deleted
 
     def apply(self) -> int:

@@ -139,7 +139,8 @@ class Journals(Archive):
 
     def _refuse_moved(self, number: int) -> None:
         """Raise Moved if a shard lies in another journal than when the type was looked up."""
-        now: dict[ShardId, str] = dict(self._rows("journal_shards", {"type_id": number}))
+        lying = self._rows("shard_journals", {"type_id": number})
+        now: dict[ShardId, str] = {shard: journal for shard, journal in lying if journal}
         if any(now.get(shard, CLUSTERS_OWN) != name for shard, name in self._places.items()) or (
             self._known & now.keys() - self._places.keys()
         ):

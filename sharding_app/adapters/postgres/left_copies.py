@@ -9,7 +9,7 @@ nothing there: they follow the entity where it lies.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from sharding_app.adapters.postgres.further_journals import (
     rows,
     whereabouts_of,
 )
+from sharding_app.adapters.postgres.moving_sessions import listed
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.ports.journal import Erasure
 from sharding_app.protocol.ids import EntityId, ShardId
@@ -101,7 +102,7 @@ def delete_left_copies(
                 for piece in copy.deleted(rows_at_once):
                     total += piece
                     progress(total)
-                copy.forget(f"shards {_listed(each.shard for each in some)} in {names(source)}, by {by}")
+                copy.forget(f"shards {listed(each.shard for each in some)} in {names(source)}, by {by}")
     return total
 
 
@@ -121,7 +122,7 @@ def _refuse_lost(
         there = [each.shard for each in left if lying.get(each.shard, each.source) == target]
         if target in {each.source for each in left}:
             raise NotDeleted(
-                f"Shards {_listed(there)} of {left[0].type} lie in {names(target)}, so these rows are no copy: DATABASE has lost"
+                f"Shards {listed(there)} of {left[0].type} lie in {names(target)}, so these rows are no copy: DATABASE has lost"
                 " the move, with a failover or a restore. Compare both journals before anything is deleted."
             )
         with _journal(target, conninfo, further) as journal:
@@ -133,12 +134,12 @@ def _refuse_lost(
         )
         if owner != cluster_id or is_elsewhere:
             raise NotDeleted(
-                f"{names(target)}, in which shards {_listed(there)} of {left[0].type} lie, is no journal of this cluster: look with"
+                f"{names(target)}, in which shards {listed(there)} of {left[0].type} lie, is no journal of this cluster: look with"
                 " manage.py sharding_journals. The copy may be all that there is of them."
             )
         if lost := set(there) - set(known):
             raise NotDeleted(
-                f"{names(target)} has no row of the shards {_listed(lost)} of {left[0].type}, which lie there: it was put back to"
+                f"{names(target)} has no row of the shards {listed(lost)} of {left[0].type}, which lie there: it was put back to"
                 " a former state. The copy may be all that there is of them."
             )
 
@@ -169,7 +170,7 @@ class _Copy:
         """Raise NotDeleted where a further journal does not say that it was left."""
         if self._source and (living := rows(self._journal, "left_lives", self._of)):
             raise NotDeleted(
-                f"{self._names(self._source)} does not say yet that it was left by the shards {_listed(each for (each,) in living)}"
+                f"{self._names(self._source)} does not say yet that it was left by the shards {listed(each for (each,) in living)}"
                 f" of {self._type}: run manage.py sharding_move_journal again, which ends the move."
             )
 
@@ -180,7 +181,7 @@ class _Copy:
             while True:
                 began = time.monotonic()
                 walk = {**self._of, "entity": entity, "seq": seq, "limit": limit}
-                page = rows(self._journal, f"left_walk_{table}", walk)
+                page = rows(self._journal, f"copy_walk_{table}", walk)
                 if not page:
                     break
                 number = self._delete(table, page)
@@ -195,7 +196,7 @@ class _Copy:
             held = {shard for (shard,) in rows(self._cluster, "left_hold", self._of)}
             if held != set(self._shards):
                 raise NotDeleted(
-                    f"Shards {_listed(set(self._shards) - held)} of {self._type} have changed meanwhile: look with manage.py"
+                    f"Shards {listed(set(self._shards) - held)} of {self._type} have changed meanwhile: look with manage.py"
                     " sharding_journals, and run the command again."
                 )
             places = whereabouts(self._cluster, self._of["type_id"])
@@ -207,7 +208,7 @@ class _Copy:
             wanted = {
                 **self._of, "entities": list(entities), "firsts": list(firsts), "lasts": list(lasts),
             }  # fmt: skip
-            return self._journal.execute(QUERIES[f"left_clear_{table}"], wanted).rowcount
+            return self._journal.execute(QUERIES[f"copy_clear_{table}"], wanted).rowcount
 
     def _is_copy(
         self, places: Whereabouts, known: Sequence[Moved], entity: EntityId, written: ShardId
@@ -308,7 +309,3 @@ def _journal(name: str, conninfo: Conninfo, further: Further) -> Iterator[Connec
         raise UnknownJournals([name])
     with connect(name, further, "deletion") as connection:
         yield connection
-
-
-def _listed(shards: Iterable[ShardId]) -> str:
-    return ", ".join(map(str, sorted(shards)))

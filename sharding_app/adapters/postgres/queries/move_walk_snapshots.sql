@@ -1,9 +1,0 @@
--- The next keys of a type's snapshots, by entity: a page of the walk along all of them.
-SELECT page.entity, min(page.seq), max(page.seq), max(page.shard)
-FROM (
-    SELECT e.entity, e.seq, e.shard FROM sharding_snapshot e
-    WHERE e.type_id = %(type_id)s AND (e.entity, e.seq) > (%(entity)s, %(seq)s)
-    ORDER BY e.entity, e.seq
-    LIMIT %(limit)s
-) page
-GROUP BY page.entity ORDER BY page.entity;
