@@ -29,7 +29,9 @@ from sharding_app.protocol.journals import CLUSTERS_OWN
 AFTER_VAR = "after"
 LOOKS = 5
 ROWS_OF_LOOK = 2_000
-"""A page that has too few rows since others are copies looks on so often, at so many."""
+"""Where copies leave a page with too few rows, the page looks at this many more rows, `LOOKS` times
+at most.
+"""
 
 Key = tuple[Any, ...]
 
@@ -166,8 +168,8 @@ class KeysetChangeList(ChangeList):
         self.paginator = OnePage(rows, self.list_per_page)
 
     def _rows(self, after: Key | None, wanted: int) -> tuple[list[Any], Key | None]:
-        """The rows that are shown, of all journals that may have any, in the order of the key; and,
-        if they are too few since so many others are copies, the last key that was looked at.
+        """The rows that are shown, of all journals that may have any, in the order of the key.
+        Where copies leave too few of them, the last key that was looked at comes with them.
         """
         journals = [CLUSTERS_OWN, *(further_journals() if self.model_admin.in_journals else ())]
         if len(journals) == 1:

@@ -38,7 +38,7 @@ def options() -> argparse.Namespace:
     )
     parser.add_argument(
         "--journals", type=int, nargs="?", const=1, default=0, choices=range(len(JOURNALS) + 1),
-        help="so many further journals, each on a server of its own; all servers are killed in turn (1)",
+        help="number of further journals, each on a server of its own; all servers are killed in turn (1)",
     )  # fmt: skip
     parser.add_argument(
         "--moves", action="store_true", help="with --journals: shards move between them all the time"

@@ -77,9 +77,9 @@ class Servers:
     """One Postgres and one Redis for many scenarios: each gets a database of its own, copied from a
     migrated one.
 
-    `journals`: so many further Postgres servers have parts of the journal. With `standby`, a
-    synchronous standby follows the first one: a commit is acknowledged when both have it. A process
-    can have one cable, so only one of its servers is `wired`.
+    `journals`: the number of further Postgres servers that have parts of the journal. With
+    `standby`, a synchronous standby follows the first one: a commit is acknowledged when both have
+    it. A process can have one cable, so only one of its servers is `wired`.
     """
 
     def __init__(self, place: Path, *, standby: bool = False, wired: bool = True, journals: int = 0) -> None:

@@ -90,9 +90,9 @@ _SETTINGS = (
     " CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')"
     " THEN set_config('synchronous_commit', 'on', false) END"
 )
-"""Whatever a role's settings are: a copy takes as long as it takes, what is said to be in the
-target is durable there, and a command that is frozen holds no locks for good. Two databases write
-the same row in the same way.
+"""These hold against the settings of the role. A long copy is not ended by a time limit. A row is
+durable in the target before the switch says that it lies there. A command that is frozen loses its
+locks. Both databases write the same row as the same text.
 """
 
 
