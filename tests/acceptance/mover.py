@@ -12,8 +12,7 @@ import threading
 from collections import Counter
 from pathlib import Path
 
-import psycopg
-
+from sharding_app.torture.processes import NoAnswer
 from tests.acceptance.cluster import ROOT, Cluster
 
 COMMAND_SECONDS = 60.0
@@ -36,10 +35,12 @@ class Mover:
         self._chance = random.Random(seed)
         self._log = Path(cluster.place) / "moves.log"
         self._ends = threading.Event()
+        self._finished = False
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
         self._ends.clear()
+        self._finished = False
         self._thread = threading.Thread(target=self._run, name="mover", daemon=True)
         self._thread.start()
 
@@ -50,6 +51,7 @@ class Mover:
             self._thread.join(SETTLE_SECONDS)
             assert not self._thread.is_alive(), "a command that moves shards does not end"
             self._thread = None
+            assert self._finished, "the thread that moves shards has died: its traceback is on stderr"
         for name in self._types:
             for arguments in (("--cancel",), ("--delete-source", "--yes")):
                 code, text = self._command(name, *arguments, seconds=SETTLE_SECONDS)
@@ -73,7 +75,7 @@ class Mover:
             name, target = self._chance.choice(self._types), self._chance.choice(aliases)
             try:
                 known = [shard for (shard,) in self._cluster.sql(SHARDS, name)]
-            except psycopg.Error:
+            except NoAnswer:
                 known = []
             if not known:
                 self._ends.wait(1.0)
@@ -103,6 +105,7 @@ class Mover:
             elif self._chance.random() < 0.3:
                 self._command(name, "--cancel", seconds=COMMAND_SECONDS)
             self._ends.wait(self._chance.uniform(0.0, 1.0))
+        self._finished = True
 
     def _command(self, *arguments: str, seconds: float) -> tuple[int | None, str]:
         """Run it; it is killed when its time is over. Return its exit code, or none, and what it
