@@ -6,6 +6,7 @@ threads. If the thread's loop ends for any reason but `stop`, the lease ends fir
 logged, and the lifeline begins again.
 """
 
+import _thread
 import asyncio
 import logging
 import threading
@@ -82,13 +83,17 @@ class LifelineThread:
         self._begin(_OnMainLoop(self._callbacks, asyncio.get_running_loop()))
 
     def _begin(self, told: LifelineCallbacks) -> None:
-        """Start the thread.
+        """Start the thread. Raises RuntimeError.
+
+        Its `start` waits without end if the thread finds no memory to begin with. So another thread
+        calls it, and this one waits for a limited time.
 
         The simulation puts another loop of a virtual process in its place, here and below.
         """
         self._thread = threading.Thread(target=self._run, args=(told,), name="sharding-lifeline", daemon=True)
-        self._thread.start()
+        _thread.start_new_thread(self._thread.start, ())
         if not self._ready.wait(START_TIMEOUT_SECONDS):
+            self._stopping.set()
             raise RuntimeError("the lifeline's thread did not start")
 
     def set_candidate(self, candidate: bool) -> None:

@@ -15,6 +15,7 @@ from sharding_app.protocol.liveness.node_lease import Lease
 from sharding_app.protocol.records import Backend, Lineage, Server
 from sharding_app.runtime.base.clock import BootClock
 from sharding_app.runtime.base.config import LifelineSettings
+from sharding_app.runtime.liveness import thread
 from sharding_app.runtime.liveness.thread import LifelineThread
 from sharding_app.runtime.liveness.watchdog import Watchdog
 
@@ -124,10 +125,30 @@ def with_shell(main: Callable[[Shell], Coroutine[Any, Any, None]]) -> None:
             await main(shell)
         finally:
             await shell.lifeline.stop()
-        assert "sharding-lifeline" not in {thread.name for thread in threading.enumerate()}
+        assert "sharding-lifeline" not in {each.name for each in threading.enumerate()}
         assert not shell.lease.is_valid(shell.clock.now())
 
     asyncio.run(whole())
+
+
+def test_a_thread_that_cannot_begin_is_not_waited_for_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """CPython's `Thread.start` never returns if the new thread has no memory to begin with."""
+    released = threading.Event()
+    monkeypatch.setattr(threading.Thread, "start", lambda _self: released.wait())
+    monkeypatch.setattr(thread, "START_TIMEOUT_SECONDS", 0.05)
+
+    async def main() -> None:
+        lifeline = Shell().lifeline
+        with pytest.raises(RuntimeError, match="did not start"):
+            lifeline.start()
+        await lifeline.stop()
+
+    try:
+        asyncio.run(main())
+    finally:
+        released.set()
 
 
 def test_sessions_live_on_the_thread_and_callbacks_on_the_loop() -> None:
