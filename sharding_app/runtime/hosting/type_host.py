@@ -29,6 +29,7 @@ from sharding_app.protocol.records import ShardRow
 from sharding_app.protocol.shard import FULL, IDLE, LOAD, LOADING, QUEUED, RUN, Verdict, Work
 from sharding_app.runtime.base.config import NodeConfig, NodePorts
 from sharding_app.runtime.base.interfaces import NO_CALLER
+from sharding_app.runtime.base.memory import out_of_memory
 from sharding_app.runtime.base.shared_round import Rounds
 from sharding_app.runtime.delivery.deliverer import Deliverer
 from sharding_app.runtime.execution.context import close_context
@@ -472,11 +473,15 @@ class TypeHost:
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("a bug: %s", error, exc_info=error, extra={"action": "internal_error"})
             # A bug concerns its job, and would follow a retried command to the next node. Without
             # memory nothing here can be relied on.
-            if isinstance(error, MemoryError):
+            if out_of_memory(error):
+                logger.critical(
+                    "no memory is left: %r", error, exc_info=error, extra={"action": "out_of_memory"}
+                )
                 self._on_failed()
+            else:
+                logger.error("a bug: %s", error, exc_info=error, extra={"action": "internal_error"})
 
     def stopped_by_force(self, slot: Resident, text: str) -> None:
         """Count and log an entity that did not stop in its time. `text` names its type by %s."""

@@ -44,6 +44,7 @@ from sharding_app.runtime.asking.regions import RegionClient
 from sharding_app.runtime.asking.shard_locator import ShardLocator
 from sharding_app.runtime.base import call_chain
 from sharding_app.runtime.base.config import NodeConfig, ProcessPorts
+from sharding_app.runtime.base.memory import out_of_memory
 from sharding_app.runtime.links.links import Links
 from sharding_app.runtime.node.operator_keys import OperatorKeys
 from sharding_app.runtime.node.type_compatibility import agree, by_hash, differences, type_config
@@ -318,8 +319,10 @@ class Process:
     def _job_ended(self, task: "asyncio.Task[None]") -> None:
         vital = self._tasks.pop(task, False)
         if not task.cancelled() and (error := task.exception()) is not None:
+            short = out_of_memory(error)
             logger.critical(
-                "a bug: %s ended: %r", task.get_name(), error, exc_info=error, extra={"action": "job_failed"}
-            )
+                "%s: %s ended: %r", "no memory is left" if short else "a bug", task.get_name(), error, exc_info=error,
+                extra={"action": "out_of_memory" if short else "job_failed"},
+            )  # fmt: skip
             if vital:
                 self.fail()

@@ -23,6 +23,15 @@ async def fails() -> None:
     raise MemoryError
 
 
+async def has_a_bug() -> None:
+    raise LookupError("not thought of")
+
+
+async def fails_in_a_group() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(fails())
+
+
 @asynccontextmanager
 async def running(cluster: MemoryCluster) -> AsyncIterator[NodeRunner]:
     numbers = count(1)
@@ -39,15 +48,27 @@ async def running(cluster: MemoryCluster) -> AsyncIterator[NodeRunner]:
 
 
 @pytest.mark.parametrize(
-    "break_it",
+    ("break_it", "told"),
     [
-        lambda node: node.run(fails(), "what fails"),
-        lambda node: node.hosts[NAMES[0]].spawn(fails()),
+        (lambda node: node.run(has_a_bug(), "what fails"), "a bug: sharding what fails ended: LookupError"),
+        (
+            lambda node: node.run(fails(), "what fails"),
+            "no memory is left: sharding what fails ended: MemoryError",
+        ),
+        (
+            lambda node: node.run(fails_in_a_group(), "what fails"),
+            "no memory is left: sharding what fails ended: Exc",
+        ),
+        (lambda node: node.hosts[NAMES[0]].spawn(fails()), "no memory is left: MemoryError"),
+        (lambda node: node.hosts[NAMES[0]].spawn(fails_in_a_group()), "no memory is left: Exc"),
     ],
-    ids=["of the node", "of a host"],
+    ids=["a bug", "of the node", "of a group of the node", "of a host", "of a group of a host"],
 )
 async def test_another_incarnation_begins(
-    cluster: MemoryCluster, break_it: Callable[[Node], object], caplog: pytest.LogCaptureFixture
+    cluster: MemoryCluster,
+    break_it: Callable[[Node], object],
+    told: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with running(cluster) as runner:
         former = runner.node
@@ -58,17 +79,14 @@ async def test_another_incarnation_begins(
         assert not former.hosts[NAMES[0]].shards
         assert runner.node is not None
         assert runner.node.state == "up"
-        assert "a bug" in caplog.text
+        assert told in caplog.text
+        assert ("a bug" in caplog.text) == told.startswith("a bug")
 
 
 async def test_a_bug_in_what_one_command_does_stays_there(
     cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Retried, that command would take one node after the other with it."""
-
-    async def has_a_bug() -> None:
-        raise LookupError("not thought of")
-
     async with running(cluster) as runner:
         node = runner.node
         assert node is not None
@@ -83,6 +101,6 @@ async def test_a_job_that_nothing_depends_on_may_fail(
     async with running(cluster) as runner:
         node = runner.node
         assert node is not None
-        await asyncio.wait([node.run(fails(), "a wish", vital=False)])
+        await asyncio.wait([node.run(has_a_bug(), "a wish", vital=False)])
         assert not node.ended.done()
-        assert "a bug" in caplog.text
+        assert "a bug: sharding a wish ended" in caplog.text
