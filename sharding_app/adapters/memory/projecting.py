@@ -194,7 +194,7 @@ class MemoryPart:
             else:
                 yield Pause.WORK
                 if self.journal:
-                    self.reach()
+                    own.reach()
                 answer = own.answers[type(request)](request)
         yield Pause.COMMIT
         own.commit()
@@ -208,6 +208,7 @@ class _Own:
         self._part = part
         self._server = part._server
         self._there = part._there
+        self._connected = part._there.identity
         self._tables = part._tables
         self._name = part.key
         self._secured = 0
@@ -233,6 +234,14 @@ class _Own:
             TellErased: self._tell_erased,
             Save: self._save,
         }
+
+    def reach(self) -> None:
+        """Refuse to go on where the further journal does not answer, or has been started anew: a
+        turn has one connection to it.
+        """
+        self._part.reach()
+        if self._there.identity != self._connected:
+            raise ServerError("08006", f"the connection to the journal {self._part.journal!r} is lost")
 
     def taken(self, request: Take, seen: Sequence[int]) -> Taken:
         there = self._tables.positions.get(self._name, {})

@@ -227,6 +227,38 @@ def test_a_server_that_has_lost_its_last_transactions_is_refused_until_a_reset(s
     assert world.exact()
 
 
+@pytest.mark.parametrize("steps", range(12))
+def test_a_turn_ends_with_its_connection_to_a_server_that_fails_over(steps: int) -> None:
+    """What it has read may be gone there, and the numbers of events come again."""
+    world = World(0)
+    for _ in range(100):
+        world.append()
+        world.go_on()
+    world.settle()
+    second, tables = world.servers["second"], world.servers[""].projections
+    second.standby.part(asynchronous=True)
+    for _ in range(3):
+        world.append()
+    while world.waiting:
+        world.go_on()
+    world.turn("second")
+    for _ in range(steps):
+        world.go_on()
+    second.fail_over()
+    for _ in range(20):
+        world.append()
+    while world.waiting:
+        world.go_on()
+    world.turn("second")
+    while world.waiting:
+        world.go_on()
+    if world.refused:
+        tables.begin("p", world.servers[""].transactions.view())
+    world.outcomes.clear()
+    world.settle()
+    assert world.exact()
+
+
 def test_nothing_is_trimmed_there_before_a_position_is_copied() -> None:
     world = World(3)
     for _ in range(100):
