@@ -6,7 +6,7 @@ mistakes.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from sharding_app.torture.digest import EMPTY, after
@@ -109,18 +109,20 @@ def check_once(calls: Iterable[Call], rows: Sequence[Row]) -> list[str]:
     return broken
 
 
-def check_writers(rows: Iterable[Row], homes: Sequence[Home]) -> list[str]:
+def check_writers(
+    rows: Iterable[Row], homes: Sequence[Home], moved: Collection[int] = frozenset()
+) -> list[str]:
     """Promise 1: along an entity's numbers epochs never decrease, and no epoch has two homes or two
     writers.
+
+    Events of shards in `moved` may be copies, and bear the epoch that the target knew then. Those
+    that were not written in the time of their epoch are left out.
     """
     broken = []
     writers: dict[tuple[int, int], int] = {}
-    began: dict[tuple[int, int], float] = {}
-    for home in homes:
-        began.setdefault((home.shard, home.epoch), home.at)
+    times = _times(homes)
     for entity, history in journals(rows).items():
-        # An event that is older than its epoch was copied, by a move of the shard to a journal.
-        events = [each for each in history if each.at >= began.get((each.shard, each.epoch), 0.0)]
+        events = [each for each in history if each.shard not in moved or _is_of_its_epoch(each, times)]
         epochs = [each.epoch for each in events]
         if epochs != sorted(epochs):
             broken.append(f"{entity}: epochs decrease: {_short(epochs)}")
@@ -141,6 +143,24 @@ def check_writers(rows: Iterable[Row], homes: Sequence[Home]) -> list[str]:
             if owner != change.home:
                 broken.append(f"shard {change.shard}: {owner} and {change.home} share epoch {change.epoch}")
     return broken
+
+
+def _times(homes: Sequence[Home]) -> dict[tuple[int, int], tuple[float, float]]:
+    """Return when each epoch of a shard began, and when it ended."""
+    began: dict[tuple[int, int], float] = {}
+    for home in homes:
+        began.setdefault((home.shard, home.epoch), home.at)
+    found: dict[tuple[int, int], tuple[float, float]] = {}
+    ends: dict[int, float] = {}
+    for shard, epoch in sorted(began, reverse=True):
+        found[shard, epoch] = began[shard, epoch], ends.get(shard, math.inf)
+        ends[shard] = began[shard, epoch]
+    return found
+
+
+def _is_of_its_epoch(event: Row, times: Mapping[tuple[int, int], tuple[float, float]]) -> bool:
+    begin, end = times.get((event.shard, event.epoch), (0.0, math.inf))
+    return begin <= event.at <= end
 
 
 def check_coordinators(decisions: Iterable[Decided]) -> list[str]:
@@ -235,13 +255,16 @@ def judge(
     lives: Sequence[str] = (),
     patience: float = PATIENT_SECONDS,
     outages: Sequence[Outage] = (),
+    moved: Collection[int] = frozenset(),
 ) -> list[str]:
-    """Return all broken promises; `lives` are the findings of the registry."""
+    """Return all broken promises; `lives` are the findings of the registry, `moved` the shards that
+    were moved between journals.
+    """
     everything = [*calls, *final]
     found = (
         check_numbers(rows),
         check_once(everything, rows),
-        check_writers(rows, homes),
+        check_writers(rows, homes, moved),
         check_order(everything, rows),
         check_linearizable(everything, rows),
         check_answers(calls, final),

@@ -16,7 +16,7 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -105,6 +105,8 @@ class Scenario(Generic[C]):
         self.passed = False
         self.patience = PATIENT_SECONDS
         self.outages: list[Outage] = []
+        self.moved: Collection[int] = frozenset()
+        "Shards that were moved between journals."
 
     def begin(
         self,
@@ -238,7 +240,9 @@ class Scenario(Generic[C]):
             raise Broken("the registry was not told of all that lives")
         report.figures["messages that instances told of"] = self.registry.handled - handled
         report.figures["objects that took over, so far"] = self.registry.successions
-        report.broken = judge(others, final, rows, homes, decided, lives, self.patience, self.outages)
+        report.broken = judge(
+            others, final, rows, homes, decided, lives, self.patience, self.outages, self.moved
+        )
         report.broken += self._audit()
         report.broken += self.judge_more()
         export(calls, self.place / "history.json")

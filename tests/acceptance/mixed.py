@@ -56,6 +56,8 @@ class Mixed(mixed.Mixed):
         )  # fmt: skip
         types = (cluster.type_name, cluster.accounts)
         self.mover = Mover(cluster, types, cluster.seed) if moves else None
+        if self.mover is not None:
+            run.moved = self.mover.shards[cluster.type_name]
 
     def round(self, stages: int) -> Report:
         """As without moves; while the journals are read and compared, nothing moves."""

@@ -26,6 +26,8 @@ class Mover:
 
     def __init__(self, cluster: Cluster, types: tuple[str, ...], seed: int) -> None:
         self.moved = 0
+        self.shards: dict[str, set[int]] = {name: set() for name in types}
+        "All that were to move, by type."
         self.counts: Counter[str] = Counter()
         "How the commands have ended."
         self.pauses: list[float] = []
@@ -81,6 +83,7 @@ class Mover:
                 self._ends.wait(1.0)
                 continue
             shards = self._chance.sample(known, min(len(known), self._chance.randint(1, MOST_AT_ONCE)))
+            self.shards[name].update(shards)
             kill = self._chance.uniform(1.0, 20.0) if self._chance.random() < 0.3 else None
             listed = ",".join(map(str, sorted(shards)))
             code, text = self._command(

@@ -197,6 +197,18 @@ class TestJournal:
         assert "both wrote" in judge.check_writers(rows("ab", writers=[100, 200]), [])[0]
         assert "epochs decrease" in judge.check_writers(rows("ab", epochs=[2, 1], writers=[200, 100]), [])[0]
 
+    def test_copies_bear_the_epoch_of_the_copy(self) -> None:
+        homes = [Home(7, epoch, f"n-{epoch}", "home", float(epoch)) for epoch in (1, 2, 3)]
+        first, second, third = rows("abc", epochs=[1, 1, 3], writers=[100, 200, 300])
+        written = [each._replace(shard=7, at=at) for each, at in ((first, 1.5), (second, 2.5), (third, 3.5))]
+        assert judge.check_writers(written, homes, {7}) == []
+        assert "both wrote" in judge.check_writers(written, homes)[0]
+        assert "both wrote" in judge.check_writers(written, homes, {8})[0]
+        at_once = [written[0], written[1]._replace(at=1.6)]
+        assert "both wrote" in judge.check_writers(at_once, homes, {7})[0]
+        older = [written[0]._replace(epoch=3), written[2]._replace(seq=2)]
+        assert judge.check_writers(older, homes, {7}) == []
+
     def test_an_epoch_with_two_homes(self) -> None:
         first, second = Home(7, 1, "n-1", "home", 0.0), Home(7, 2, "n-2", "home", 1.0)
         assert judge.check_writers([], [first, Home(7, 1, "n-1", "handoff", 0.5), second]) == []
