@@ -25,11 +25,11 @@ from sharding_app.adapters.postgres.further_journals import (
     rows,
     whereabouts_of,
 )
-from sharding_app.adapters.postgres.moving_sessions import listed
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.ports.journal import Erasure
 from sharding_app.protocol.ids import EntityId, ShardId
 from sharding_app.protocol.journals import CLUSTERS_OWN
+from sharding_app.protocol.moving import listed
 from sharding_app.protocol.whereabouts import Whereabouts
 
 JOURNAL_ORIGIN = "journal"

@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -49,26 +49,16 @@ from sharding_app.adapters.postgres.further_journals import (
     whereabouts_of,
 )
 from sharding_app.adapters.postgres.moving_projections import Followers
-from sharding_app.adapters.postgres.moving_sessions import (
-    CLOSED_SECONDS,
-    CannotMove,
-    briefly,
-    listed,
-    rows_session,
-    session,
-)
+from sharding_app.adapters.postgres.moving_sessions import briefly, rows_session, session
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.store import config_of
+from sharding_app.protocol import moving as moves
 from sharding_app.protocol.ids import Epoch, ShardId
 from sharding_app.protocol.journals import CLUSTERS_OWN
+from sharding_app.protocol.moving import CannotMove, Limits, Step, listed, opened
 from sharding_app.protocol.whereabouts import Whereabouts
 
-HOMES_SECONDS = 60.0
-"""Handlers may take as long as they need to end; then the shards are opened again."""
-PROJECTIONS_SECONDS = 10.0
-ROUNDS = 30
-MOMENT_SECONDS = 0.2
-LOOK_SECONDS = 0.05
+LIMITS = Limits()
 TRIES_WHILE_CLOSED = 12
 PARTLY = "It took effect partly, in a journal that its target has left since."
 """What an operator reads at a message that is parked for it."""
@@ -79,16 +69,6 @@ MESSAGE = (
     " on_failure, failures, parked, error, at, occasion"
 )
 MARK = "id, type_id, shard, entity, epoch, journal, partial, at"
-
-
-class Step(NamedTuple):
-    """What a move has just done."""
-
-    name: str
-    done: int = 0
-    shards: Sequence[ShardId] = ()
-    seconds: float = 0.0
-    "Of a switch: how long its shards had no home, as the command saw it."
 
 
 class Wanted(NamedTuple):
@@ -196,7 +176,7 @@ def cancel(
 
 
 class _Move:
-    """Shards of one type, from one journal to another."""
+    """Carries out the requests of a move: shards of one type, from one journal to another."""
 
     def __init__(
         self, wanted: Wanted, journal: str, shards: Sequence[ShardId], cluster: Connection, source: Connection,
@@ -214,50 +194,80 @@ class _Move:
         self._known: dict[ShardId, Epoch] = {}
         "Epochs of the shards' rows in a further target, as this command has written them."
         self._copy = RowCopy(wanted.type_id, wanted.places.shard_of, shards, source, target, self._hold)
+        self._copying: dict[str, Iterator[int]] = {}
+        "By table: the pieces that are left."
         self._followers = Followers(
             wanted.type, wanted.type_id, wanted.places, cluster, source, journal, wanted.target, names
         )
-        self._not_before = 0.0
-        "When closed shards are to be kept closed next."
-
-    # -- The course of a move ------------------------------------------------------------------
+        self._works = self._all_works()
 
     def run(self, at_once: int) -> Iterator[Step]:
-        self._begin()
-        yield Step("begun", len(self._shards))
-        for table in ("event", "snapshot"):
-            for number in self._copy.all(table):
-                yield Step("copied", number)
-                self._copy.apply()
-        yield from self._catch_up()
-        self._compare()
-        yield Step("compared")
-        for first in range(0, len(self._shards), at_once):
-            shards = self._shards[first : first + at_once]
-            yield from self._catch_up()
-            began = time.monotonic()
-            self._pass(shards)
-            self._copy.moving -= set(shards)
-            yield Step("switched", len(shards), shards, time.monotonic() - began)
-            _leave(self._cluster, self._source, self._type_id, self._wanted.type, self._from, self._names)
-        self._end()
-        yield Step("done", len(self._shards))
+        return self._carry_out(self._course().run(at_once))
 
     def take_back(self) -> None:
         """Drop the copy of shards that have not been switched, and open them."""
-        self._open(self._shards)
-        if self._from:
-            self._unstash(self._shards)
-        self._end()
-        self._prepare(self._shards)
-        self._copy.clear()
-        with self._target.transaction():
-            self._hold(self._shards)
-            self._clear_rest(self._shards)
-        self._cluster.execute(
-            "DELETE FROM sharding_move WHERE type_id = %s AND shard = ANY (%s) AND step <> 'moved'",
-            [self._type_id, self._shards],
-        )
+        for _ in self._carry_out(self._course().take_back()):
+            pass
+
+    def _course(self) -> moves.Move:
+        wanted = moves.Wanted(self._wanted.type, self._from, self._wanted.target, self._shards)
+        return moves.Move(wanted, LIMITS, self._names)
+
+    def _carry_out(self, course: moves.Course) -> Iterator[Step]:
+        """Do what it asks for, one request after the other. Yields its steps."""
+        request = next(course)
+        while True:
+            value: Any = None
+            try:
+                if isinstance(request, Step):
+                    yield request
+                else:
+                    value = self._do(request)
+            except GeneratorExit:
+                raise
+            except BaseException as error:  # noqa: BLE001  (the course raises it again)
+                request = course.throw(error)
+                continue
+            try:
+                request = course.send(moves.Answer(time.monotonic(), value))
+            except StopIteration:
+                return
+
+    def _do(self, request: moves.Request) -> Any:
+        do = self._works[type(request)]
+        if not getattr(request, "at_last", False):
+            return do(request)
+        with suppress(psycopg.Error):
+            return do(request)
+
+    def _all_works(self) -> dict[type, Callable[[Any], Any]]:
+        return {
+            moves.Begin: lambda _: self._begin(),
+            moves.Open: lambda each: self._open(each.shards),
+            moves.Unstash: lambda each: self._unstash(each.shards),
+            moves.Prepare: lambda each: self._prepare(each.shards),
+            moves.Watch: lambda _: briefly(self._source, self._watch),
+            moves.ClearCopy: lambda _: self._copy.clear(),
+            moves.Copy: lambda each: self._copy_piece(each.table),
+            moves.Apply: lambda _: self._apply(),
+            moves.Compare: lambda _: self._compare(),
+            moves.Unpassed: lambda each: self._followers.unpassed(each.shards, closed=each.closed),
+            moves.Close: lambda each: self._close(each.shards, each.seconds),
+            moves.Renew: lambda each: self._renew(each.shards, each.seconds),
+            moves.Homes: lambda each: self._homes(each.shards),
+            moves.Fence: lambda each: self._fence(each.shards),
+            moves.Stand: lambda each: self._stand(each.raised, in_target=each.in_target),
+            moves.PutRest: lambda each: self._put_rest(
+                each.shards, self._source, "moving_message" if each.stashed else "message"
+            ),
+            moves.Stash: lambda each: self._stash(each.raised),
+            moves.Switch: lambda each: self._switch(each.raised),
+            moves.Leave: lambda _: self._leave(),
+            moves.ClearRest: lambda each: self._clear_rest_held(each.shards),
+            moves.Unwatch: lambda _: self._end(),
+            moves.Forget: lambda each: self._forget(each.shards),
+            moves.Wait: lambda each: time.sleep(each.seconds),
+        }
 
     # -- The beginning -------------------------------------------------------------------------
 
@@ -274,29 +284,18 @@ class _Move:
                 "type_id": self._type_id, "shards": self._shards, "source": self._from, "target": wanted.target,
             }  # fmt: skip
             self._cluster.execute(QUERIES["move_begin"], given)
-        # What a former call has left closed is copied as any other.
-        self._open(self._shards)
-        if self._from:
-            self._unstash(self._shards)
-        self._prepare(self._shards)
-        if not briefly(self._source, self._watch):
-            self._copy.clear()
 
-    def _prepare(self, shards: Sequence[ShardId]) -> None:
+    def _prepare(self, shards: Sequence[ShardId]) -> bool:
         """Make rows of the type and of the shards in a further target, which no home has taken."""
-        if not self._wanted.target:
-            return
         here = epochs(self._cluster, self._type_id, shards)
         self._known |= {shard: epoch for shard, (epoch, _) in here.items()}
         if not stand(self._cluster, self._target, self._wanted.type, self._type_id, self._present(shards)):
-            raise CannotMove(
-                f"{self._names(self._wanted.target)} has later epochs of some of these shards than the cluster's own database:"
-                " one of the two was put back to a former state."
-            )
+            return False
         self._target.execute(
             "UPDATE sharding_shard SET journal = '' WHERE type_id = %s AND shard = ANY (%s) AND journal <> ''",
             [self._type_id, list(shards)],
         )
+        return True
 
     def _present(self, shards: Sequence[ShardId]) -> dict[ShardId, Epoch]:
         return {shard: self._known[shard] for shard in shards}
@@ -337,17 +336,12 @@ class _Move:
 
     # -- The copy ------------------------------------------------------------------------------
 
-    def _catch_up(self) -> Iterator[Step]:
-        """Copy again what was noted, until the rest is a matter of a moment. Where nodes write as
-        fast as this copies, no more is won after some rounds.
-        """
-        for _ in range(ROUNDS):
-            began = time.monotonic()
-            number = self._copy.apply()
-            if number:
-                yield Step("caught up", number)
-            if number < NOTES_AT_ONCE and time.monotonic() - began < MOMENT_SECONDS:
-                return
+    def _copy_piece(self, table: str) -> int | None:
+        return next(self._copying.setdefault(table, self._copy.all(table)), None)
+
+    def _apply(self) -> moves.Applied:
+        number = self._copy.apply()
+        return moves.Applied(number, number == NOTES_AT_ONCE)
 
     def _compare(self) -> None:
         try:
@@ -375,104 +369,55 @@ class _Move:
 
     # -- The switch ----------------------------------------------------------------------------
 
-    def _pass(self, shards: Sequence[ShardId]) -> None:
-        """Close shards, copy the rest, and let them lie in the target. Opens them if that fails."""
-        self._refuse_projections(shards)
-        self._close(shards)
-        try:
-            self._await_homes(shards)
-            epochs_now = self._fence(shards)
-            # The fence has waited for the last writers: a snapshot behind it has all their notes.
-            while self._copy.apply() == NOTES_AT_ONCE:
-                self._keep_closed(shards)
-            self._await_projections(shards)
-            self._switch(shards, epochs_now)
-        except BaseException:
-            if self._from:
-                with suppress(psycopg.Error):  # the next home does it too
-                    self._unstash(shards)
-            with suppress(psycopg.Error):
-                self._open(shards)
-            raise
-
-    def _close(self, shards: Sequence[ShardId]) -> None:
-        values = {"type_id": self._type_id, "shards": list(shards), "seconds": CLOSED_SECONDS}
+    def _close(self, shards: Sequence[ShardId], seconds: float) -> None:
+        values = {"type_id": self._type_id, "shards": list(shards), "seconds": seconds}
         self._cluster.execute(QUERIES["move_close"], values)
-        self._not_before = time.monotonic() + CLOSED_SECONDS / 4
 
-    def _keep_closed(self, shards: Sequence[ShardId]) -> None:
-        if time.monotonic() < self._not_before:
-            return
-        values = {"type_id": self._type_id, "shards": list(shards), "seconds": CLOSED_SECONDS}
-        kept = self._cluster.execute(QUERIES["move_renew"], values).fetchall()
-        if len(kept) < len(shards):
-            raise CannotMove(_OPENED.format(listed(shards)))
-        self._not_before = time.monotonic() + CLOSED_SECONDS / 4
+    def _renew(self, shards: Sequence[ShardId], seconds: float) -> list[ShardId]:
+        values = {"type_id": self._type_id, "shards": list(shards), "seconds": seconds}
+        return [shard for (shard,) in rows(self._cluster, "move_renew", values)]
 
     def _open(self, shards: Sequence[ShardId]) -> None:
         self._cluster.execute(QUERIES["move_open"], {"type_id": self._type_id, "shards": list(shards)})
 
-    def _await_homes(self, shards: Sequence[ShardId]) -> None:
-        until = time.monotonic() + HOMES_SECONDS
-        while True:
-            homes = {
-                shard: home
-                for shard, (_, home) in epochs(self._cluster, self._type_id, shards).items()
-                if home is not None
-            }
-            if not homes:
-                return
-            if time.monotonic() > until:
-                raise CannotMove(
-                    f"Shards {listed(homes)} still have a home after {HOMES_SECONDS:g} s ({', '.join(sorted(set(homes.values())))})."
-                    " Is there a coordinator, and what do the shards wait for (manage.py sharding_status)? They are open again,"
-                    " and lie where they were."
-                )
-            self._keep_closed(shards)
-            time.sleep(LOOK_SECONDS)
+    def _homes(self, shards: Sequence[ShardId]) -> dict[ShardId, str]:
+        found = epochs(self._cluster, self._type_id, shards)
+        return {shard: home for shard, (_, home) in found.items() if home is not None}
 
     def _fence(self, shards: Sequence[ShardId]) -> dict[ShardId, Epoch]:
-        """Let no former home write, in the cluster's own database and in the source."""
         values = {"type_id": self._type_id, "shards": list(shards), "source": self._from}
-        raised: dict[ShardId, Epoch] = dict(rows(self._cluster, "move_fence", values))
-        if len(raised) < len(shards):
-            raise CannotMove(_OPENED.format(listed(set(shards) - set(raised))))
-        if self._from and not stand(self._cluster, self._source, self._wanted.type, self._type_id, raised):
-            raise CannotMove(f"{self._names(self._from)} has later epochs than the cluster's own database.")
-        if self._wanted.target:
-            # None of the target's rows is older than the last home in the source.
+        return dict(rows(self._cluster, "move_fence", values))
+
+    def _stand(self, raised: Mapping[ShardId, Epoch], *, in_target: bool) -> bool:
+        if in_target:
             self._known |= raised
-            if not stand(self._cluster, self._target, self._wanted.type, self._type_id, raised):
-                raise CannotMove(f"{self._names(self._wanted.target)} has later epochs of these shards.")
-        return raised
+        journal = self._target if in_target else self._source
+        return stand(self._cluster, journal, self._wanted.type, self._type_id, raised)
 
-    def _switch(self, shards: Sequence[ShardId], raised: Mapping[ShardId, Epoch]) -> None:
-        named = {"type_id": self._type_id, "shards": list(shards)}
-        epochs_now = [raised[each] for each in shards]
-        # First of all a copy: a message is in one of the two databases at any time, so that no mark
-        # of it is removed.
-        self._put_rest(shards, self._source, "message")
-        self._keep_closed(shards)
-        if self._from:
-            with self._source.transaction():
-                ((held,),) = rows(self._source, "move_stash", {**named, "epochs": epochs_now})
-                if held < len(shards):
-                    raise CannotMove(_OPENED.format(listed(shards)))
-            self._put_rest(shards, self._source, "moving_message")
-            briefly(self._cluster, lambda: self._say_so(shards, epochs_now), TRIES_WHILE_CLOSED)
-        else:
-            briefly(self._cluster, lambda: self._leave_clusters_own(shards, epochs_now), TRIES_WHILE_CLOSED)
+    def _stash(self, raised: Mapping[ShardId, Epoch]) -> int:
+        values = {"type_id": self._type_id, "shards": list(raised), "epochs": list(raised.values())}
+        with self._source.transaction():
+            ((held,),) = rows(self._source, "move_stash", values)
+            if held < len(raised):
+                raise CannotMove(opened(raised))
+        return int(held)
 
-    def _leave_clusters_own(self, shards: Sequence[ShardId], epochs_now: Sequence[Epoch]) -> None:
+    def _switch(self, raised: Mapping[ShardId, Epoch]) -> int:
+        say = self._say_so if self._from else self._leave_clusters_own
+        briefly(self._cluster, partial(say, raised), TRIES_WHILE_CLOSED)
+        self._copy.moving -= raised.keys()
+        return len(raised)
+
+    def _leave_clusters_own(self, raised: Mapping[ShardId, Epoch]) -> None:
         """Take messages, remembered ids and marks out of the cluster's own database in the very
         transaction that says where the shards lie from now on.
         """
-        named = {"type_id": self._type_id, "shards": list(shards)}
+        named = {"type_id": self._type_id, "shards": list(raised)}
         self._hold_type()
         self._cluster.execute(QUERIES["move_lock_messages"], named)
-        self._put_rest(shards, self._cluster, "message")
+        self._put_rest(list(raised), self._cluster, "message")
         self._cluster.execute(QUERIES["move_clear_messages"], named)
-        self._say_so(shards, epochs_now)
+        self._say_so(raised)
         self._cluster.execute(QUERIES["move_clear_remembered"], named)
         self._cluster.execute(QUERIES["move_clear_marks"], named)
 
@@ -505,22 +450,27 @@ class _Move:
         self._target.execute(QUERIES["move_clear_remembered"], named)
         self._target.execute(QUERIES["move_clear_marks"], named)
 
-    def _say_so(self, shards: Sequence[ShardId], epochs_now: Sequence[Epoch]) -> None:
+    def _clear_rest_held(self, shards: Sequence[ShardId]) -> None:
+        with self._target.transaction():
+            self._hold(shards)
+            self._clear_rest(shards)
+
+    def _say_so(self, raised: Mapping[ShardId, Epoch]) -> None:
         """The switch itself. What projections have passed is looked at once more, while none begins
         or goes on.
         """
         self._hold_type()
         self._cluster.execute("LOCK TABLE sharding_projection, sharding_position IN SHARE ROW EXCLUSIVE MODE")
-        if why := self._followers.unpassed(shards):
+        if why := self._followers.unpassed(list(raised)):
             raise CannotMove(why)
         values = {
-            "type_id": self._type_id, "shards": list(shards), "epochs": list(epochs_now), "source": self._from,
+            "type_id": self._type_id, "shards": list(raised), "epochs": list(raised.values()), "source": self._from,
             "target": self._wanted.target, "from": self._names(self._from), "to": self._names(self._wanted.target),
             "by": self._by,
         }  # fmt: skip
         ((switched,),) = rows(self._cluster, "move_switch", values)
-        if switched < len(shards):
-            raise CannotMove(_OPENED.format(listed(shards)))
+        if switched < len(raised):
+            raise CannotMove(opened(raised))
 
     def _hold_type(self) -> None:
         """Lock first what closings and resizes lock first."""
@@ -529,26 +479,20 @@ class _Move:
     def _unstash(self, shards: Sequence[ShardId]) -> None:
         self._source.execute(QUERIES["unstash"], {"type_id": self._type_id, "shards": list(shards)})
 
-    # -- Projections ---------------------------------------------------------------------------
-
-    def _refuse_projections(self, shards: Sequence[ShardId]) -> None:
-        """Wait before anything is closed until projections are close behind. Raises CannotMove."""
-        self._await_projections(shards, closed=False)
-
-    def _await_projections(self, shards: Sequence[ShardId], *, closed: bool = True) -> None:
-        until = time.monotonic() + PROJECTIONS_SECONDS
-        while why := self._followers.unpassed(shards, closed=closed):
-            if time.monotonic() > until:
-                raise CannotMove(why)
-            if closed:
-                self._keep_closed(shards)
-            time.sleep(LOOK_SECONDS)
-
     # -- The end -------------------------------------------------------------------------------
+
+    def _leave(self) -> None:
+        _leave(self._cluster, self._source, self._type_id, self._wanted.type, self._from, self._names)
 
     def _end(self) -> None:
         """Note nothing more of the type in the source."""
         briefly(self._source, lambda: _unwatch(self._source, self._type_id))
+
+    def _forget(self, shards: Sequence[ShardId]) -> None:
+        self._cluster.execute(
+            "DELETE FROM sharding_move WHERE type_id = %s AND shard = ANY (%s) AND step <> 'moved'",
+            [self._type_id, list(shards)],
+        )
 
 
 def _settle(
@@ -683,12 +627,6 @@ def _refuse_nodes(cluster: Connection, wanted: Wanted, names: Callable[[str], st
             f"These nodes do not use {names(wanted.target)}: {', '.join(name for (name,) in lacking)}. Give them the settings, and"
             " start them anew; manage.py sharding_journals says whether the journal can be used."
         )
-
-
-_OPENED = (
-    "Shards {0} were opened again meanwhile, since this command was held up, or another one has changed them. They lie where"
-    " they were. Run the command again."
-)
 
 
 def _trigger(type_id: int, event: str) -> sql.Identifier:

@@ -6,7 +6,7 @@ it.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -16,10 +16,8 @@ from psycopg import sql
 from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
 from sharding_app.adapters.postgres.further_journals import Connection, Further, UnknownJournals, connect
 from sharding_app.adapters.postgres.sql import QUERIES
-from sharding_app.protocol.ids import ShardId
+from sharding_app.protocol.moving import CLOSED_SECONDS, CannotMove
 
-CLOSED_SECONDS = 10.0
-"""A command that stops keeps shards closed for no longer."""
 IDLE_SECONDS = 60
 """A command that is frozen in a transaction loses it."""
 LOCK_SECONDS = 0.2
@@ -27,10 +25,6 @@ PAUSE_SECONDS = 0.3
 TRIES = 60
 
 T = TypeVar("T")
-
-
-class CannotMove(Exception):
-    """No shard is moved, or no further one; the text says why, and what to do."""
 
 
 @contextmanager
@@ -114,9 +108,3 @@ def briefly(connection: Connection, work: Callable[[], T], tries: int = TRIES) -
                 ) from error
             time.sleep(PAUSE_SECONDS)
     raise AssertionError("the last try raises")
-
-
-def listed(shards: Iterable[ShardId]) -> str:
-    ordered = sorted(shards)
-    named = ", ".join(map(str, ordered[:20]))
-    return named + (f" and {len(ordered) - 20} more" if len(ordered) > 20 else "")

@@ -8,8 +8,7 @@ from django.db import DatabaseError, connections
 
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.left_copies import NotDeleted, delete_left_copies
-from sharding_app.adapters.postgres.moving import Step, cancel, move_shards, settle_moves
-from sharding_app.adapters.postgres.moving_sessions import CannotMove
+from sharding_app.adapters.postgres.moving import cancel, move_shards, settle_moves
 from sharding_app.management.deletion_command import DatabaseCommand, amount
 from sharding_app.management.operator_command import refused, signed
 from sharding_app.management.progress import Progress
@@ -21,6 +20,7 @@ from sharding_app.operations.moves import Moving, read_moves
 from sharding_app.operations.snapshot import read_snapshot
 from sharding_app.ports.journal import Erasure
 from sharding_app.protocol.journals import CLUSTERS_OWN
+from sharding_app.protocol.moving import CannotMove, Step
 from sharding_app.settings.load import get_settings
 
 AT_ONCE = 8

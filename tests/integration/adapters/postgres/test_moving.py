@@ -13,9 +13,9 @@ import pytest
 from sharding_app.adapters.postgres import copied_rows, deletion, moving, moving_sessions
 from sharding_app.adapters.postgres.further_journals import rows
 from sharding_app.adapters.postgres.moving import cancel, move_shards
-from sharding_app.adapters.postgres.moving_sessions import CannotMove
 from sharding_app.embedded import Servers
 from sharding_app.protocol.ids import shard_of
+from sharding_app.protocol.moving import CannotMove, Limits
 from tests.support.scratch import make_tables, scratch_database
 
 Params = dict[str, Any]
@@ -143,7 +143,7 @@ def both(databases: tuple[Params, Params], monkeypatch: pytest.MonkeyPatch) -> I
     )
     monkeypatch.setattr(copied_rows, "ROWS_AT_FIRST", 40)
     monkeypatch.setattr(copied_rows, "ROWS_AT_LEAST", 40)
-    monkeypatch.setattr(moving, "PROJECTIONS_SECONDS", 0.2)
+    monkeypatch.setattr(moving, "LIMITS", Limits(projections=0.2))
     monkeypatch.setattr(moving_sessions, "PAUSE_SECONDS", 0.01)
     yield found
     for connection in found.connections.values():
@@ -221,15 +221,15 @@ def test_many_notes_of_the_same_rows_hide_no_others(both: Both, monkeypatch: pyt
     monkeypatch.setattr(copied_rows, "NOTES_AT_ONCE", 4)
     monkeypatch.setattr(moving, "NOTES_AT_ONCE", 4)
     both.fill("", IDS[:20])
-    wait = moving._Move._await_homes
+    wait = moving._Move._homes
 
-    def beside(self: Any, *args: Any) -> None:
+    def beside(self: Any, *args: Any) -> Any:
         for _ in range(3):
             both.run("", "UPDATE sharding_snapshot SET at = now() WHERE entity = %s", IDS[0])
         both.fill("", ["late1", "late2", "late3"], events=2)
-        wait(self, *args)
+        return wait(self, *args)
 
-    monkeypatch.setattr(moving._Move, "_await_homes", beside)
+    monkeypatch.setattr(moving._Move, "_homes", beside)
     both.move(at_once=SHARDS)
     assert both.stored(THERE)["event"] == both.stored("")["event"]
     assert both.stored(THERE)["snapshot"] == both.stored("")["snapshot"]
@@ -604,7 +604,7 @@ def test_a_node_that_does_not_use_the_journal(both: Both) -> None:
 
 
 def test_a_home_that_does_not_end(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moving, "HOMES_SECONDS", 0.1)
+    monkeypatch.setattr(moving, "LIMITS", Limits(homes=0.1))
     both.fill("", IDS[:20])
     both.run("", "UPDATE sharding_shard SET home = 'n-1', step = 'home' WHERE shard = 4")
     with pytest.raises(CannotMove, match="Shards 4 still have a home"):
@@ -657,16 +657,16 @@ def test_settings_of_a_role_do_not_weaken_a_move(both: Both, monkeypatch: pytest
         weak = "-c synchronous_commit=off -c statement_timeout=30s -c idle_in_transaction_session_timeout=1s"
         monkeypatch.setitem(params, "options", weak)
     both.fill("", IDS[:20])
-    wait = moving._Move._await_homes
+    wait = moving._Move._homes
     shown: list[Any] = []
 
-    def beside(self: Any, *args: Any) -> None:
+    def beside(self: Any, *args: Any) -> Any:
         for each in (self._cluster, self._source, self._target):
             for setting in ("synchronous_commit", "statement_timeout", "idle_in_transaction_session_timeout"):
                 shown.extend(each.execute(f"SHOW {setting}").fetchone())
-        wait(self, *args)
+        return wait(self, *args)
 
-    monkeypatch.setattr(moving._Move, "_await_homes", beside)
+    monkeypatch.setattr(moving._Move, "_homes", beside)
     both.move(at_once=SHARDS)
     assert shown == ["on", "0", "1min"] * 3
 
