@@ -65,6 +65,10 @@ class Shell:
     def of(self, kind: type) -> list[Any]:
         return [each for each in self.asked if isinstance(each, kind)]
 
+    def _answer(self, request: Any) -> Any:
+        made = self._answers.get(type(request).__name__)
+        return None if made is None else made(request)
+
     def _carry_out(self, course: moving.Course) -> None:
         request = next(course)
         while True:
@@ -73,7 +77,7 @@ class Shell:
                 self.asked.append(request)
                 self.now += getattr(request, "seconds", 0.0) if isinstance(request, moving.Wait) else 0.0
                 try:
-                    value = self._answers.get(type(request).__name__, lambda _: None)(request)
+                    value = self._answer(request)
                 except OSError as error:
                     request = course.throw(error)
                     continue
