@@ -14,7 +14,10 @@ one; frames of an earlier one are dropped. A stream opens with its first frame a
 follow when it is acknowledged. So a receiver that sees a later frame of an unknown stream has
 forgotten that stream; it delivers nothing and answers (that stream, ack 0). No other frame says
 that. Hence a sender that reads it starts a new stream with all unacknowledged messages, and no
-receiver that remembers the old stream can be made to deliver them twice.
+receiver that remembers the old stream can be made to deliver them twice. A receiver that has
+forgotten a stream may begin it again with a late repetition of its first frame, which may bear no
+time. Then it acknowledges less than before, at a later time of its own clock, and the sender starts
+a new stream as well: the frames that are not acknowledged were all behind one that never comes.
 
 Acknowledged. A frame is acknowledged when it is taken in: handed to the caller of `receive`, in
 order, with none missing before it. Whether it was handled is the regions' business (Answer, Failed,
@@ -163,7 +166,7 @@ class Link:
         self._heard = Heard(now, ahead)
         self._active_at = now
         if frame.ack_stream:
-            sender.answered(frame.ack_stream, frame.ack, frame.credit, now)
+            sender.answered(frame.ack_stream, frame.ack, frame.credit, now, frame.clock)
         if frame.seq == 0:
             return []
         if not self._times_are_ours(frame, int(now * 1000)):

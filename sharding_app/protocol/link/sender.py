@@ -66,6 +66,7 @@ class LinkSender:
         self.in_flight_bytes = 0
         self.credit = 0
         self.acked = 0
+        self._acked_clock = 0  # of the peer, when it acknowledged that
         self.known = False  # the peer was heard, so a frame can carry a bound of its clock
         self.messages = self.frames = self.resent = self.refused = self.restarts = 0
         self.round_trip = 0.0
@@ -201,8 +202,8 @@ class LinkSender:
 
     # -- Being answered ----------------------------------------------------------------------------
 
-    def answered(self, stream: int, ack: int, credit: int, now: float) -> None:
-        """Take in an acknowledgement."""
+    def answered(self, stream: int, ack: int, credit: int, now: float, clock: int) -> None:
+        """Take in an acknowledgement, written at that time of the peer's clock."""
         if stream != self.stream:
             return
         if ack == self.acked:
@@ -212,7 +213,12 @@ class LinkSender:
             self._restart()
         elif self.acked < ack < self.acked + len(self.in_flight) + 1:
             self._advance(ack, now)
+            self._acked_clock = clock
             self.credit = credit
+        elif ack < self.acked and clock > self._acked_clock:
+            # The peer has forgotten this stream, and has begun it again with a late repetition of
+            # its first frame. It would wait for the second one for ever.
+            self._restart()
 
     def _advance(self, ack: int, now: float) -> None:
         measured = None

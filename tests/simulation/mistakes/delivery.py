@@ -227,6 +227,14 @@ def _begins_again_without(real: Any) -> Any:
     return restart
 
 
+def _trusts_each_begin(real: Any) -> Any:
+    def answered(self: LinkSender, stream: int, ack: int, credit: int, now: float, clock: int) -> None:
+        if ack == 0 or ack >= self.acked:
+            real(self, stream, ack, credit, now, clock)
+
+    return answered
+
+
 def _refused_is_delivered(real: Any) -> Any:
     async def flush(self: Links, target: Incarnation, task: LinkTask) -> None:
         try:
@@ -327,6 +335,7 @@ DELIVERY: dict[str, Mistake] = {
     "a_new_era_waits_for_its_own_calls": Mistake((10,), RegionRoutes, "home_told", _waits_for_its_own_calls),
     "outstanding_not_waited_for": Mistake((5,), RegionRoutes, "home_told", _waits_for_no_envelope),
     "begins_again_backwards": Mistake((5,), LinkSender, "_restart", _begins_again_backwards),
+    "begins_again_unnoticed": Mistake((8, 10), LinkSender, "answered", _trusts_each_begin),
     "begins_again_without": Mistake((5, 8, 10), LinkSender, "_restart", _begins_again_without),
     "ids_of_one_process": Mistake((5,), RegionClient, "ask", _ids_of_one_process),
     "refused_is_delivered": Mistake((5, 8, 10), Links, "_flush", _refused_is_delivered),

@@ -194,9 +194,9 @@ def test_what_follows_at_once_is_due_at_once() -> None:
         assert sender.put(answer(number))
         sender.due(100.0)
         if number == 0:
-            sender.answered(1, 1, 1000, 100.0)
+            sender.answered(1, 1, 1000, 100.0, 0)
     assert len(sender.due(101.0)) == 1, "the oldest one asks"
-    sender.answered(1, 2, 1000, 101.1)
+    sender.answered(1, 2, 1000, 101.1, 0)
     deadline = sender.deadline()
     assert deadline is not None
     assert deadline <= 101.1
@@ -212,11 +212,11 @@ def test_a_round_trip_is_measured_by_frames_that_were_sent_once() -> None:
     deadline = sender.deadline()
     assert deadline is not None
     sender.due(deadline)
-    sender.answered(1, 1, 1000, deadline + 0.04)
+    sender.answered(1, 1, 1000, deadline + 0.04, 0)
     assert sender.round_trip == 0.0
     assert sender.put(answer(2))
     sender.due(101.0)
-    sender.answered(1, 2, 1000, 101.25)
+    sender.answered(1, 2, 1000, 101.25, 0)
     assert sender.round_trip == 0.25
 
 
@@ -231,7 +231,7 @@ def test_the_patience_grows_with_the_round_trips_and_shrinks_while_they_are_equa
         deadline = sender.deadline()
         assert deadline is not None
         waits.append(deadline - now)
-        sender.answered(1, number + 1, 1000, now + took)
+        sender.answered(1, number + 1, 1000, now + took, 0)
     assert waits[1] > waits[2] > waits[3], "one measurement says little, and equal ones say more"
     assert waits[4] > waits[3]
     assert waits[0] == pytest.approx(SMALL.resend_after_seconds), "nothing is known yet"
@@ -249,11 +249,11 @@ def test_a_rest_of_credit_lets_a_frame_through_that_is_larger() -> None:
     sender.heard(100.0, 0.0)
     assert sender.put(command(1))
     sender.due(100.0)
-    sender.answered(1, 1, 3, 100.01)
+    sender.answered(1, 1, 3, 100.01, 0)
     assert sender.put(command(2, 100))
     assert sender.put(command(3, 100))
     assert [sent.count for sent in sender.due(100.02)] == [2]
-    sender.answered(1, 2, 0, 100.03)
+    sender.answered(1, 2, 0, 100.03, 0)
     assert sender.put(command(4))
     assert sender.due(100.04) == [], "without any it waits"
 
@@ -481,6 +481,46 @@ def test_a_receiver_that_forgot_the_stream_delivers_nothing_and_the_sender_start
     assert wire.b.got == before + wire.a.put[1:]
     assert wire.a.link.stream == 2
     assert wire.a.link.statistics().streams_restarted == 1
+
+
+def test_a_receiver_that_begins_a_stream_again_with_a_late_first_frame_is_sent_a_new_one() -> None:
+    """That frame bears no command and no time: the peer was never heard before it."""
+    wire = Wire()
+    wire.a.say(command(1))
+    wire.flush(wire.a)
+    late = wire.to[wire.b.name][0]
+    wire.run(0.2)
+    wire.a.say(answer(2))
+    wire.run(0.2)
+    before = list(wire.b.got)
+    assert before == wire.a.put
+    wire.b.link = Link(wire.b.name, wire.b.peer, SMALL, 7)
+    wire.now += 60.0
+    wire.to[wire.b.name].append(late)
+    wire.arrive(wire.b)
+    wire.a.say(answer(3))
+    wire.a.say(answer(4))
+    wire.run(1.0)
+    assert wire.b.got == before + wire.a.put[2:]
+    assert wire.a.link.statistics().streams_restarted == 1
+
+
+def test_an_older_acknowledgement_that_comes_late_changes_nothing() -> None:
+    wire = opened()
+    wire.a.say(answer(1))
+    wire.flush(wire.a)
+    wire.arrive(wire.b)
+    wire.now += SMALL.ack_delay_seconds
+    wire.flush(wire.b)
+    late = wire.to[wire.a.name].pop()
+    wire.now += 0.5
+    wire.a.say(answer(2))
+    wire.run(0.2)
+    wire.to[wire.a.name].append(late)
+    wire.a.say(answer(3))
+    wire.run(0.2)
+    assert wire.b.got == wire.a.put
+    assert wire.a.link.statistics().streams_restarted == 0
 
 
 def test_a_link_made_again_knows_what_it_has_taken_in() -> None:

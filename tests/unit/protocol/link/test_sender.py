@@ -10,7 +10,7 @@ def without_credit() -> LinkSender:
     sender.heard(1.0, 0.0)
     sender.put(answer(1))
     assert [each.seq for each in sender.due(1.0)] == [1]
-    sender.answered(1, 1, 0, 1.1)
+    sender.answered(1, 1, 0, 1.1, 0)
     return sender
 
 
