@@ -83,6 +83,20 @@ async def test_after_a_resize_all_shards_of_one_that_has_moved_are_not_taken(
     assert found.left == {3: "journal_b", 9: "journal_b"}
 
 
+async def test_after_a_resize_shards_of_a_former_number_are_where_their_entities_are(world: World) -> None:
+    """Some came back to this journal, and some left it, while there were fewer shards."""
+    journal = world.journal()
+    await take(journal, dict.fromkeys(range(6), 5))
+    for shard in (0, 3):
+        await world.leave(NUMBER, shard, "journal_b")
+    assert await take(journal, {1: 9}, numbers=Numbering(3, revision=2)) == {1}
+    await world.leave(NUMBER, 0, "")
+    await world.leave(NUMBER, 2, "journal_b")
+    later = await journal.take(TYPE, NUMBER, Numbering(6, revision=4), dict.fromkeys(range(6), 11), "n-two")
+    assert later.shards == {0, 1, 3, 4}
+    assert later.left == {2: "journal_b", 5: "journal_b"}
+
+
 async def test_a_take_waits_for_an_append_under_way(world: World) -> None:
     journal = world.journal()
     await take(journal, {3: 5})

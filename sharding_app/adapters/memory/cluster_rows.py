@@ -291,7 +291,8 @@ class ClusterRows:
         lived = {shard % before.groups for shard in former if (type_name, shard) in self.shards}
         for shard in sorted({*former, *later}):
             if (type_name, shard) in self.shards or (shard in later and shard % before.groups in lived):
-                if (type_name, shard) not in self.journals:
+                # One from a former, larger number lies where its entities have moved since.
+                if (type_name, shard) not in self.journals or shard >= before.shards:
                     self.journals[type_name, shard] = self._journal_of_group(type_name, shard) or CLUSTERS_OWN
                 self.shards[type_name, shard] = ShardRow(type_name, shard, epoch, None, "stopped")
                 self.epochs[self.type_ids[type_name], shard] = epoch

@@ -151,6 +151,12 @@ class JournalWrites:
         cluster.fence(type_name, type_id, changed)
         groups = min(before.groups, numbers.groups)
         for shard in changed:
+            if shard >= before.shards and (type_id, shard % groups) in cluster.epochs:
+                # A row from a former, larger number: the others may have moved since.
+                cluster.left.pop((type_id, shard), None)
+                if elsewhere := cluster.left.get((type_id, shard % groups)):
+                    cluster.left[type_id, shard] = elsewhere
+        for shard in changed:
             if (type_id, shard) not in cluster.left:
                 continue
             for later in range(shard % groups, numbers.most, groups):

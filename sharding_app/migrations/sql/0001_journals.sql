@@ -4,7 +4,8 @@
 -- Follow a resize: the rows of entities that have another shard now get it. All shards whose group has changed since this
 -- journal last heard of the numbers are fenced first, so that no former home writes any more: each gets an epoch above its
 -- last one, and below that of its next home. Locks are taken in the order of appends. Of a shard that has left this journal
--- all shards of its group have left.
+-- all shards of its group have left, and of one that has come back all are back, whatever a row from a former, larger number
+-- says.
 CREATE FUNCTION @schema@.sharding_refile_v1(of_type integer, number integer, wanted integer, resized integer, revision bigint)
 RETURNS void LANGUAGE plpgsql AS $refile$
 #variable_conflict use_column
@@ -44,6 +45,10 @@ BEGIN
         ORDER BY moving.later, s.epoch DESC
         ON CONFLICT DO NOTHING;
     groups := least(t.number_of_shards, NULLIF(t.shards_wanted, 0), number, NULLIF(wanted, 0));
+    UPDATE @schema@.sharding_shard s SET journal = lived.journal
+        FROM @schema@.sharding_shard lived
+        WHERE s.type_id = of_type AND s.shard = ANY (changed) AND s.shard >= t.number_of_shards
+            AND lived.type_id = of_type AND lived.shard = s.shard % groups AND s.journal <> lived.journal;
     INSERT INTO @schema@.sharding_shard (type_id, shard, epoch, step, followed, journal)
         SELECT DISTINCT ON (place.shard) of_type, place.shard, s.epoch, 'stopped', s.followed, s.journal
         FROM @schema@.sharding_shard s

@@ -127,8 +127,9 @@ BEGIN
         FROM @schema@.sharding_shard s
         WHERE s.type_id = t.id AND s.shard < beyond AND s.shard % groups >= t.groups_resized AND s.shard % groups < upto;
     -- Shards of a group of which any has lived: each may have a part of its entities now.
-    -- They lie in the journal of those that their entities come from.
-    INSERT INTO @schema@.sharding_shard (type_id, shard, epoch, step, followed, journal)
+    -- They lie in the journal of those that their entities come from. So do those that have a row from a former, larger
+    -- number: the others may have moved since.
+    INSERT INTO @schema@.sharding_shard AS s (type_id, shard, epoch, step, followed, journal)
         SELECT t.id, place.shard, new_epoch, 'stopped', t.followed, lived.journal
         FROM generate_series(0, t.shards_wanted - 1) AS place (shard)
         CROSS JOIN LATERAL (
@@ -138,7 +139,8 @@ BEGIN
         ) lived
         WHERE place.shard % groups >= t.groups_resized AND place.shard % groups < upto
         ORDER BY place.shard
-        ON CONFLICT DO NOTHING;
+        ON CONFLICT (type_id, shard) DO UPDATE SET journal = EXCLUDED.journal
+            WHERE s.shard >= t.number_of_shards AND s.journal <> EXCLUDED.journal;
     WITH moving AS MATERIALIZED (
         SELECT r.shard, r.entity, (@schema@.sharding_hash_v1(r.entity) % t.shards_wanted)::integer AS later
         FROM @schema@.sharding_remembered r

@@ -193,6 +193,53 @@ def test_it_moves_back_once_the_copy_is_deleted(both: Both) -> None:
     assert watched(both, THERE) == 0
 
 
+def resize(both: Both, number: int) -> None:
+    """Change the number of shards of the type, as an operator and the coordinator do."""
+    both.run("", "UPDATE sharding_type SET extractor = 'hash:crc32-1'")
+    known = both.run("", "SELECT number_of_shards FROM sharding_type")[0][0]
+    assert both.run("", "SELECT * FROM sharding_resize_v1('shop.Cart', %s, %s, 'me')", known, number)
+    both.run("", "UPDATE sharding_coordinator SET term = 1")
+    both.run("", "INSERT INTO sharding_coordinator (term) VALUES (1) ON CONFLICT DO NOTHING")
+    revision = both.run("", "SELECT shards_revision FROM sharding_type")[0][0]
+    groups = min(known, number)
+    both.run(
+        "", "SELECT * FROM sharding_renumber_v1(1, 'shop.Cart', %s, %s, 1, 10000)", revision, groups
+    )
+    assert both.run("", "SELECT number_of_shards, shards_wanted FROM sharding_type") == [(number, 0)]
+
+
+def test_shards_of_a_former_number_lie_with_the_entities_that_they_get(both: Both) -> None:
+    """Their rows outlast a resize to fewer, and stay where they are in a move."""
+    both.fill("")
+    resize(both, 4)
+    both.move()
+    both.delete()
+    resize(both, 8)
+    assert both.places() == dict.fromkeys(range(8), THERE)
+    take_all(both, THERE)
+    both.move("")
+    both.run(THERE, "TRUNCATE sharding_event, sharding_snapshot")
+    both.run("", "TRUNCATE sharding_move")
+    resize(both, 4)
+    both.move()
+    both.delete()
+    resize(both, 8)
+    take_all(both, THERE)
+
+
+def take_all(both: Both, journal: str) -> None:
+    """Let a home take all shards of a further journal."""
+    numbers = both.run("", "SELECT number_of_shards, shards_wanted, groups_resized, shards_revision FROM sharding_type")
+    shards, epochs = zip(
+        *both.run("", "UPDATE sharding_shard SET epoch = epoch + 1 RETURNING shard, epoch"), strict=True
+    )
+    taken = both.run(
+        journal, "SELECT taken, left_behind FROM sharding_take_v1(1, 'shop.Cart', %s, %s, %s, %s, %s, %s, 'home')",
+        *numbers[0], list(shards), list(epochs),
+    )  # fmt: skip
+    assert taken == [(sorted(shards), [])]
+
+
 def test_some_shards_of_a_type(both: Both) -> None:
     both.fill("")
     before, others = both.stored("", {1, 4, 5}), both.stored("", {0, 2, 3, 6, 7})
