@@ -419,6 +419,25 @@ class ClusterRows:
             epoch = self.epochs[type_id, shard] = self.epochs[type_id, shard] + 1
             self.shards[type_name, shard] = ShardRow(type_name, shard, epoch, None, "stopped")
 
+    def refile_left(
+        self, type_id: int, before: Numbering, after: Numbering, changed: Collection[ShardId]
+    ) -> None:
+        """Let shards of these groups have left such a journal where those have that their entities
+        come from.
+        """
+        groups = min(before.groups, after.groups)
+        for shard in changed:
+            if shard >= before.shards and (type_id, shard % groups) in self.epochs:
+                # A row from a former, larger number: the others may have moved since.
+                self.left.pop((type_id, shard), None)
+                if elsewhere := self.left.get((type_id, shard % groups)):
+                    self.left[type_id, shard] = elsewhere
+        for shard in changed:
+            if (type_id, shard) in self.left:
+                for later in range(shard % groups, after.most, groups):
+                    if (type_id, later) not in self.epochs:
+                        self.left.setdefault((type_id, later), self.left[type_id, shard])
+
     def rows(self, types: Sequence[str] | None) -> list[ShardRow]:
         return [
             msgspec.structs.replace(row, uses_messages=self._uses_messages(self.type_ids[row.type]))

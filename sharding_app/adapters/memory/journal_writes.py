@@ -149,19 +149,7 @@ class JournalWrites:
         cluster, remembered = self._server.cluster, self._rows.remembered
         before = cluster.numbers_here[type_id]
         cluster.fence(type_name, type_id, changed)
-        groups = min(before.groups, numbers.groups)
-        for shard in changed:
-            if shard >= before.shards and (type_id, shard % groups) in cluster.epochs:
-                # A row from a former, larger number: the others may have moved since.
-                cluster.left.pop((type_id, shard), None)
-                if elsewhere := cluster.left.get((type_id, shard % groups)):
-                    cluster.left[type_id, shard] = elsewhere
-        for shard in changed:
-            if (type_id, shard) not in cluster.left:
-                continue
-            for later in range(shard % groups, numbers.most, groups):
-                if (type_id, later) not in cluster.epochs:
-                    cluster.left.setdefault((type_id, later), cluster.left[type_id, shard])
+        cluster.refile_left(type_id, before, numbers, changed)
         for shard in changed:
             for entity in list(remembered.get((type_id, shard), ())):
                 later = numbers.shard_of(entity)

@@ -38,6 +38,7 @@ from sharding_app.adapters.postgres.further_journals import (
     whereabouts_of,
     with_copies,
 )
+from sharding_app.adapters.postgres.moving_locks import keep_moves_away
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.store import config_of, type_parameters
 from sharding_app.ports.journal import Erasure
@@ -470,12 +471,14 @@ def remove_journal(
     shards have left in former journals. Raises NodesAlive, ShardsMove, UnknownTypes, or
     psycopg.Error.
 
-    Refuses while a living node hosts the type, or shards of it move; other types go on. The
-    timeline notes how far it came. The size of a piece follows the duration of the last one, unless
-    it is given.
+    Refuses while a living node hosts the type, or shards of it move, and lets no move of them begin
+    meanwhile; other types go on. The timeline notes how far it came. The size of a piece follows
+    the duration of the last one, unless it is given.
     """
     with _connected(conninfo) as connection, ExitStack() as stack:
         number = _number(connection, type_name)
+        if not keep_moves_away(connection, number):
+            raise ShardsMove([type_name])
         names = with_copies(connection, further, [type_name])
         journals = {name: stack.enter_context(connect(name, further, "deletion")) for name in names}
         _refuse_hosts(connection, [type_name])

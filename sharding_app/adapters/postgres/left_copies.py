@@ -2,10 +2,11 @@
 them, and deletes an entity in them.
 
 Contract: the cluster's own database says where a shard lies, so nothing reads a copy any more. It
-is deleted only while that is so: each piece holds the shard's row of `sharding_move`. Before the
-first piece the journal in which the shard lies has answered, as one of this cluster, and has a row
-of the shard. An erasure of an entity goes through its left copies too, and tells projections
-nothing there: they follow the entity where it lies.
+is deleted only while that is so: each piece holds the shard's row of `sharding_move`, and no other
+shard moves into the copy's database or out of it meanwhile. Before the first piece the journal in
+which the shard lies has answered, as one of this cluster, and has a row of the shard. An erasure of
+an entity goes through its left copies too, and tells projections nothing there: they follow the
+entity where it lies.
 """
 
 import time
@@ -25,6 +26,7 @@ from sharding_app.adapters.postgres.further_journals import (
     rows,
     whereabouts_of,
 )
+from sharding_app.adapters.postgres.moving_locks import hold_rows
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.ports.journal import Erasure
 from sharding_app.protocol.ids import EntityId, ShardId
@@ -97,6 +99,10 @@ def delete_left_copies(
             some = [each for each in left if each.source == source]
             _refuse_lost(cluster, conninfo, further, some, names)
             with _journal(source, conninfo, further) as journal:
+                if not hold_rows(journal, some[0].type_id):
+                    raise NotDeleted(
+                        f"Another sharding_move_journal of {type_name} is at work in {names(source)}: wait until it has ended."
+                    )
                 copy = _Copy(cluster, journal, some, names)
                 copy.refuse_living()
                 for piece in copy.deleted(rows_at_once):

@@ -48,6 +48,7 @@ from sharding_app.adapters.postgres.further_journals import (
     stand,
     whereabouts_of,
 )
+from sharding_app.adapters.postgres.moving_locks import move_alone
 from sharding_app.adapters.postgres.moving_projections import Followers
 from sharding_app.adapters.postgres.moving_sessions import briefly, rows_session, session
 from sharding_app.adapters.postgres.sql import QUERIES
@@ -589,11 +590,11 @@ def _be_alone(cluster: Connection, type_name: str) -> int:
     ids: dict[str, int] = {name: number for number, name, *_ in rows(cluster, "types", {})}
     if type_name not in ids:
         raise UnknownTypes([type_name])
-    alone = cluster.execute(
-        "SELECT pg_try_advisory_lock(hashtext('sharding_move_journal'), %s)", [ids[type_name]]
-    ).fetchall()
-    if alone != [(True,)]:
-        raise CannotMove(f"Another sharding_move_journal of {type_name} is at work.")
+    if not move_alone(cluster, ids[type_name]):
+        raise CannotMove(
+            f"Another command is at work on what {type_name} has stored: sharding_move_journal, sharding_remove_journal or"
+            " sharding_import. Wait until it has ended."
+        )
     return ids[type_name]
 
 

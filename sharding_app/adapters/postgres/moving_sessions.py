@@ -15,6 +15,7 @@ from psycopg import sql
 
 from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
 from sharding_app.adapters.postgres.further_journals import Connection, Further, UnknownJournals, connect
+from sharding_app.adapters.postgres.moving_locks import hold_rows
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.protocol.moving import CLOSED_SECONDS, CannotMove
 
@@ -65,15 +66,10 @@ def rows_session(
     A command whose session in the cluster's own database has ended may still be at work here.
     """
     with session(name, conninfo, further) as connection:
-        # Where the last one has just left, its session is about to end.
-        try:
-            connection.execute(
-                "SELECT pg_advisory_lock(hashtext('sharding_move_journal/rows'), %s)", [type_id]
-            )
-        except psycopg.errors.LockNotAvailable as error:
+        if not hold_rows(connection, type_id):
             raise CannotMove(
                 f"A session of another sharding_move_journal of {type_name} is still at work in {names(name)}: end that process."
-            ) from error
+            )
         yield connection
 
 

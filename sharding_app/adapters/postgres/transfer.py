@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import psycopg
 
 from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
-from sharding_app.adapters.postgres.deletion import NodesAlive, UnknownTypes
+from sharding_app.adapters.postgres.deletion import NodesAlive, ShardsMove, UnknownTypes
+from sharding_app.adapters.postgres.moving_locks import keep_moves_away
 from sharding_app.adapters.postgres.sql import HIGHEST, QUERIES
 from sharding_app.adapters.postgres.store import config_of
 from sharding_app.protocol.ids import EntityId, ShardId
@@ -224,7 +225,11 @@ class Transfer:
     # -- Putting back ------------------------------------------------------------------------------
 
     def begin(self, number: int, name: str, by: str) -> None:
-        """Fence the type, and note the intent. Raises NodesAlive."""
+        """Fence the type, and note the intent. No shard of it moves to another journal as long as
+        the connection lasts. Raises NodesAlive, ShardsMove.
+        """
+        if not keep_moves_away(self._connection, number):
+            raise ShardsMove([name])
         self._refuse_hosts(name)
         with self._connection.transaction():
             self._connection.execute(QUERIES["import_begin"], {"type_id": number, "type": name, "by": by})

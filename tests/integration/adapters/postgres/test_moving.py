@@ -202,9 +202,7 @@ def resize(both: Both, number: int) -> None:
     both.run("", "INSERT INTO sharding_coordinator (term) VALUES (1) ON CONFLICT DO NOTHING")
     revision = both.run("", "SELECT shards_revision FROM sharding_type")[0][0]
     groups = min(known, number)
-    both.run(
-        "", "SELECT * FROM sharding_renumber_v1(1, 'shop.Cart', %s, %s, 1, 10000)", revision, groups
-    )
+    both.run("", "SELECT * FROM sharding_renumber_v1(1, 'shop.Cart', %s, %s, 1, 10000)", revision, groups)
     assert both.run("", "SELECT number_of_shards, shards_wanted FROM sharding_type") == [(number, 0)]
 
 
@@ -229,7 +227,9 @@ def test_shards_of_a_former_number_lie_with_the_entities_that_they_get(both: Bot
 
 def take_all(both: Both, journal: str) -> None:
     """Let a home take all shards of a further journal."""
-    numbers = both.run("", "SELECT number_of_shards, shards_wanted, groups_resized, shards_revision FROM sharding_type")
+    numbers = both.run(
+        "", "SELECT number_of_shards, shards_wanted, groups_resized, shards_revision FROM sharding_type"
+    )
     shards, epochs = zip(
         *both.run("", "UPDATE sharding_shard SET epoch = epoch + 1 RETURNING shard, epoch"), strict=True
     )

@@ -1,0 +1,41 @@
+"""Which commands keep away from each other, since they change where rows of a type lie.
+
+Contract: the locks last as long as their sessions. In the cluster's own database a command that
+moves shards of a type is alone, and one that removes or puts back what the type has stored lets
+none of them begin. In each journal one command at a time copies rows of the type, or deletes
+copies: its session there may outlast that in the cluster's own database.
+"""
+
+from typing import LiteralString
+
+import psycopg
+
+from sharding_app.adapters.postgres.further_journals import Connection
+
+
+def move_alone(cluster: Connection, type_id: int) -> bool:
+    """False: another command moves shards of the type, removes it, or puts rows of it back."""
+    return _tried(cluster, "SELECT pg_try_advisory_lock(hashtext('sharding_move_journal'), %s)", type_id)
+
+
+def keep_moves_away(cluster: Connection, type_id: int) -> bool:
+    """False: a command moves shards of the type."""
+    return _tried(
+        cluster, "SELECT pg_try_advisory_lock_shared(hashtext('sharding_move_journal'), %s)", type_id
+    )
+
+
+def hold_rows(journal: Connection, type_id: int) -> bool:
+    """False: another command has copied, or deletes copies, for longer than this one waits for a
+    lock.
+    """
+    try:
+        # Where the last one has just left, its session is about to end.
+        journal.execute("SELECT pg_advisory_lock(hashtext('sharding_move_journal/rows'), %s)", [type_id])
+    except psycopg.errors.LockNotAvailable:
+        return False
+    return True
+
+
+def _tried(connection: Connection, statement: LiteralString, type_id: int) -> bool:
+    return connection.execute(statement, [type_id]).fetchall() == [(True,)]

@@ -1,0 +1,104 @@
+"""A move of shards beside other commands that write or delete what the type has stored: one of the
+two is refused, or both do what they say.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from sharding_app.adapters.postgres import left_copies
+from sharding_app.adapters.postgres.deletion import ShardsMove, remove_journal
+from sharding_app.adapters.postgres.joined_journals import Journals
+from sharding_app.adapters.postgres.left_copies import NotDeleted, delete_left_copies
+from sharding_app.adapters.postgres.moving import move_shards
+from sharding_app.ports.journal import Erasure
+from sharding_app.protocol.ids import shard_of
+from sharding_app.protocol.moving import CannotMove
+from tests.integration.adapters.postgres import test_moving
+from tests.integration.adapters.postgres.test_moving import IDS, SHARDS, THERE, Both, alias
+
+databases, both = test_moving.databases, test_moving.both
+TYPE = "shop.Cart"
+
+
+def further(both: Both) -> dict[str, dict[str, Any]]:
+    return {THERE: both.params[THERE]}
+
+
+def test_no_move_begins_while_a_type_is_removed(both: Both) -> None:
+    """It would carry off what is not yet deleted, into a journal that was empty."""
+    both.fill("")
+    pieces = []
+
+    def beside(done: Erasure) -> None:
+        pieces.append(done)
+        with suppress(CannotMove):
+            both.move()
+
+    remove_journal(both.params[""], TYPE, "me", beside, rows_at_once=20, further=further(both))
+    assert len(pieces) > 1
+    for journal in ("", THERE):
+        assert all(rows == set() for rows in both.stored(journal).values()), journal
+    assert both.run("", "SELECT FROM sharding_move") == []
+
+
+def test_no_type_is_removed_while_a_move_of_it_is_at_work(both: Both) -> None:
+    both.fill("")
+    steps = move_shards(both.params[""], further(both), TYPE, THERE, None, "me", names=alias)
+    next(steps)
+    both.run("", "DELETE FROM sharding_move")
+    with pytest.raises(ShardsMove):
+        remove_journal(both.params[""], TYPE, "me", bool, further=further(both))
+    steps.close()
+
+
+def test_a_move_and_an_import_exclude_each_other(both: Both) -> None:
+    """A page that is put into the source behind the last copy of its rows would be missed."""
+    with Journals(both.params[""], further(both)) as journals:
+        number = journals.type(TYPE).number
+        journals.begin(number, TYPE, "me")
+        with pytest.raises(CannotMove, match="sharding_import"):
+            both.move()
+    steps = move_shards(both.params[""], further(both), TYPE, THERE, None, "me", names=alias)
+    next(steps)
+    with Journals(both.params[""], further(both)) as journals, pytest.raises(ShardsMove):
+        journals.begin(number, TYPE, "me")
+    steps.close()
+
+
+def test_rows_that_come_back_are_not_deleted_with_the_copies_of_others(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shards change over into a journal between two looks of a deletion of copies in it."""
+    both.fill("")
+    both.run("", "UPDATE sharding_type SET extractor = 'hash:crc32-1'")
+    for journal, origin in (("", ""), (THERE, "journal")):
+        known = "INSERT INTO sharding_cluster (cluster_id, origin) VALUES ('c1', %s) ON CONFLICT DO NOTHING"
+        both.run(journal, known, origin)
+    both.move()
+    back = range(4, SHARDS)
+    both.run("", "DELETE FROM sharding_move WHERE shard >= 4")
+    both.run("", "DELETE FROM sharding_event WHERE shard >= 4")
+    both.run("", "DELETE FROM sharding_snapshot WHERE shard >= 4")
+    steps = move_shards(both.params[""], further(both), TYPE, "", list(back), "me", names=alias)
+    while next(steps).name != "compared":
+        pass
+    look = left_copies.whereabouts
+
+    def looks(*args: Any) -> Any:
+        found = look(*args)
+        for _ in steps:
+            pass
+        return found
+
+    monkeypatch.setattr(left_copies, "whereabouts", looks)
+    with suppress(NotDeleted):
+        assert delete_left_copies(both.params[""], further(both), TYPE, None, "me").events > 0
+    for _ in steps:
+        pass
+    coming = {each for each in IDS if shard_of(each, SHARDS) in back}
+    assert {row[0] for row in both.stored("", set(back))["event"]} == coming
+    assert {row[0] for row in both.stored("", set(back))["snapshot"]} == coming
