@@ -51,6 +51,7 @@ from sharding_app.runtime.liveness.lifeline import Lifeline
 from sharding_app.runtime.node.node import Node
 from sharding_app.runtime.node.process import Process
 from sharding_app.runtime.projections.worker import workers_of
+from sharding_app.testing.chance import by_name
 from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.faults import BreakableJournal, DeadProcesses, MortalTransport, WriteFailures
 from sharding_app.testing.outside import MemoryOutside
@@ -425,7 +426,7 @@ class MemoryCluster:
             )
             return Lifeline(
                 (sessions[0], sessions[1]), self.clock, Lease(OWN_LIMIT_SECONDS, self.config.lease_ttl_seconds),
-                lifeline_keys(cluster_id, incarnation), incarnation, LifelineSettings(), callbacks,
+                lifeline_keys(cluster_id, incarnation), incarnation, LifelineSettings(chance=by_name), callbacks,
             )  # fmt: skip
 
         journal = BreakableJournal(self.server, incarnation, self.write_failures, self._gate)

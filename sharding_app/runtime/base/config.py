@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from random import SystemRandom
 
 from sharding_app.errors import DeclarationError
 from sharding_app.ports.clock import Clock
@@ -14,6 +15,7 @@ from sharding_app.protocol.allocation.least_shards import LeastShardAllocation
 from sharding_app.protocol.allocation.strategy import ShardAllocationStrategy
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
 from sharding_app.protocol.delivery.deliveries import HORIZON_SECONDS, BackOff
+from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.link.link import LinkLimits
 from sharding_app.protocol.liveness.shard_lease import LeaseTerms
 from sharding_app.protocol.records import Decision
@@ -36,6 +38,14 @@ _DEFAULT_STRATEGY: ShardAllocationStrategy = LeastShardAllocation()
 
 MAX_TEXT_CHARS = 255
 
+_CHANCE = SystemRandom()
+"""Not the one that a project may seed: with one seed all nodes would draw the same."""
+
+
+def by_chance(incarnation: Incarnation, session: int, failures: int) -> float:
+    """Return a number from 0 to 1 that no other node draws too."""
+    return _CHANCE.random()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifelineSettings:
@@ -44,10 +54,13 @@ class LifelineSettings:
     "A session that has not answered for this long is closed: its renewal has lapsed by then."
     open_timeout_seconds: float = 3.0
     retry_seconds: float = 0.05
-    """Back-off after a loss. It doubles up to `retry_max_seconds`, less up to a half, by the node's
-    name.
-    """
+    "Back-off after a loss. It doubles up to `retry_max_seconds`, less up to a half, by `chance`."
     retry_max_seconds: float = 0.6
+    chance: Callable[[Incarnation, int, int], float] = by_chance
+    """What shortens a back-off: 0 to 1, for a node, one of its two sessions, and the number of its
+    attempts that have failed. Virtual clusters draw it from these, so that a history can be
+    repeated.
+    """
     quick_interval_seconds: float = 0.02
     quick_for_seconds: float = 1.0
     loop_stall_limit_seconds: float = 10.0

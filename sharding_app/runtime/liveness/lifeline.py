@@ -20,7 +20,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar, assert_never
-from zlib import crc32
 
 from sharding_app.ports.clock import Clock
 from sharding_app.ports.lifeline import LifelineSession, Pulse, SessionLost, SessionRefused
@@ -240,13 +239,13 @@ class Lifeline:
     def _back_off(self, index: int, failures: int) -> float:
         """Return the pause before the next attempt.
 
-        A hundred nodes must not come at once while the server starts. Their names tell them apart
-        rather than chance, so that a simulated history can be repeated.
+        A hundred nodes that have lost the server at the same moment must not come back at once
+        while it starts, nor two of them together each time.
         """
         longest = min(
             self._settings.retry_seconds * 2.0 ** min(failures, 8), self._settings.retry_max_seconds
         )
-        chance = crc32(f"{self._incarnation}/{index}/{failures}".encode()) / 2**32
+        chance = self._settings.chance(self._incarnation, index, failures)
         return longest * (1 - chance / 2)
 
     async def _lock(self, index: int) -> None:

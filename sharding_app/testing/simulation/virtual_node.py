@@ -23,6 +23,7 @@ from sharding_app.runtime.base.config import DeliverySettings, LifelineSettings,
 from sharding_app.runtime.base.interfaces import LifelineCallbacks, LifelineControl
 from sharding_app.runtime.node.node import Node
 from sharding_app.runtime.node.runner import NodeRunner
+from sharding_app.testing.chance import by_name
 from sharding_app.testing.simulation.beside import LifelineBeside, VirtualHeart
 from sharding_app.testing.simulation.loop import Life, Process, SimLoop
 from sharding_app.testing.simulation.own_rows import VirtualTogether
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 TTL_SECONDS = 3.0
 OWN_LIMIT_SECONDS = 2.0
 STALL_SECONDS = 5.0
-LIFELINE = LifelineSettings(loop_stall_limit_seconds=STALL_SECONDS)
+LIFELINE = LifelineSettings(loop_stall_limit_seconds=STALL_SECONDS, chance=by_name)
 DRIFT = 0.04
 LEAVE_SECONDS = 6.0
 STEP_ASIDE_SECONDS = 5.0

@@ -11,6 +11,7 @@ from sharding_app.protocol.liveness.node_lease import Lease
 from sharding_app.protocol.records import Backend, Lineage, Server
 from sharding_app.runtime.base.config import LifelineSettings
 from sharding_app.runtime.liveness.lifeline import Lifeline
+from sharding_app.testing.chance import by_name
 
 T = TypeVar("T")
 COORDINATOR = 999
@@ -96,8 +97,8 @@ class World:
         self.started += 1
         self.up = True
 
-    def node(self, name: str = "a", **settings: float) -> "Node":
-        node = Node(self, name, LifelineSettings(**settings))
+    def node(self, name: str = "a", **settings: Any) -> "Node":
+        node = Node(self, name, LifelineSettings(**{"chance": by_name, **settings}))
         self.nodes.append(node)
         self.ages[name] = len(self.ages)
         return node
@@ -117,6 +118,8 @@ class FakeSession:
         """
         self.last_seen = 0.0
         self.opened = 0
+        self.tried: list[float] = []
+        "When it was to be opened."
         self.slow = LATENCY
         self.older = 0
         self.heard: Callable[[], None] | None = None
@@ -159,6 +162,7 @@ class FakeSession:
         self.world.queries.append((self.world.now(), self.owner, kind))
 
     async def open(self) -> Backend:
+        self.tried.append(self.world.now())
         await asyncio.sleep(3600.0 if self.deaf else LATENCY)
         if not self.world.up:
             raise SessionLost("connection refused")

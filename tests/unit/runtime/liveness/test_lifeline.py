@@ -3,10 +3,12 @@
 import asyncio
 import itertools
 import logging
+from zlib import crc32
 
 import pytest
 
 from sharding_app.ports.lifeline import Pulse
+from sharding_app.runtime.base.config import by_chance
 from tests.unit.runtime.virtual_time import COORDINATOR, LATENCY, World, run
 
 
@@ -435,5 +437,46 @@ def test_stopping_ends_the_lease_before_the_locks() -> None:
         assert not any(seen)
         assert world.locks == {}
         assert node.told[-1] == "deposed"
+
+    run(main)
+
+
+def checked_alike() -> tuple[str, str]:
+    """Return two names whose checksums are nearly the same."""
+    names = sorted(
+        (crc32(f"{name}/0/1".encode()), name) for name in (f"n-{each:016x}" for each in range(20_000))
+    )
+    _, one, other = min((b[0] - a[0], a[1], b[1]) for a, b in itertools.pairwise(names))
+    return one, other
+
+
+def test_two_nodes_that_lose_their_lifelines_at_once_do_not_come_back_at_the_same_moments() -> None:
+    """Whatever their names are: a bad choice of them would bring the two together each time."""
+
+    async def main(world: World) -> None:
+        nodes = [await world.node(name, chance=by_chance).start() for name in checked_alike()]
+        await asyncio.sleep(1)
+        world.kill()
+        since = world.now()
+        await asyncio.sleep(5)
+        for mine, others in zip(nodes[0].sessions, nodes[1].sessions, strict=True):
+            tries = [at for at in mine.tried if at > since]
+            together = [at for at in tries if any(abs(at - other) < 0.001 for other in others.tried)]
+            assert len(tries) > 8
+            assert len(together) < len(tries) / 2
+
+    run(main)
+
+
+def test_a_session_that_opens_and_is_lost_again_waits_for_another_time_each_time() -> None:
+    async def main(world: World) -> None:
+        node = await world.node(chance=by_chance).start()
+        pauses: list[float] = []
+        for _ in range(10):
+            node.sessions[1].kill()
+            lost = world.now()
+            await asyncio.sleep(1)
+            pauses.append(node.sessions[1].tried[-1] - lost)
+        assert max(pauses) - min(pauses) > 0.001
 
     run(main)
