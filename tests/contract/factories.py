@@ -63,6 +63,10 @@ class World(Protocol):
         """Say of a shard of this journal that it has moved to another one; "": it has not."""
         ...
 
+    async def lie(self, type_id: int, shard: ShardId, journal: str) -> None:
+        """Say in the cluster's own rows in which journal a shard lies."""
+        ...
+
 
 def terms(ttl_seconds: float) -> LeaseTerms:
     return LeaseTerms(ttl_seconds=ttl_seconds, renew_seconds=ttl_seconds / 4, answer_seconds=1.0)
@@ -123,6 +127,13 @@ class PostgresWorld:
                 [journal, type_id, shard],
             )
 
+    async def lie(self, type_id: int, shard: ShardId, journal: str) -> None:
+        async with await psycopg.AsyncConnection.connect(**self.params, autocommit=True) as mover:
+            await mover.execute(
+                "UPDATE sharding_shard SET journal = %s WHERE type_id = %s AND shard = %s",
+                [journal, type_id, shard],
+            )
+
     async def close(self) -> None:
         for adapter in self._made:
             await adapter.close()
@@ -179,6 +190,11 @@ class MemoryWorld:
             self._server.cluster.left[type_id, shard] = journal
         else:
             self._server.cluster.left.pop((type_id, shard))
+
+    async def lie(self, type_id: int, shard: ShardId, journal: str) -> None:
+        cluster = self._server.cluster
+        (name,) = [each for each, number in cluster.type_ids.items() if number == type_id]
+        cluster.journals[name, shard] = journal
 
 
 @asynccontextmanager

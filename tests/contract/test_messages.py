@@ -682,3 +682,25 @@ async def test_an_erased_entity_leaves_no_message_and_no_timer(world: World) -> 
     assert (last.events, last.messages, last.whole) == (1, 3, True)
     found = await page(journal, type_id)
     assert ([each.id for each in found.messages], found.next_due) == (["kept"], {})
+
+
+async def test_of_a_shard_that_lies_elsewhere_only_messages_from_outside_are_due(world: World) -> None:
+    """A move has put the others here, and died before its switch: their rows lie elsewhere too."""
+    type_id = await homed(world, {0: 1, 1: 1})
+    journal = world.journal()
+    late = timer(type_id, "late", "k", 2 * HORIZON)
+    copies = MessageChanges([message(type_id, "copy"), late, message(type_id, "here", "b", shard=1)])
+    await journal.append([event_row(type_id, "a", 1), event_row(type_id, "b", 1, shard=1)], copies)
+    await journal.stage([message(type_id, "outside", epoch=None)])
+    await world.lie(type_id, 0, "journal_b")
+    found = await page(journal, type_id)
+    assert sorted(each.id for each in found.messages) == ["here", "outside"]
+    assert found.next_due == {}
+    assert [each.shard for each in await journal.overdue("home", 0.0, 10)] == [0, 1]
+    await journal.discard([Taking("outside"), Taking("here")])
+    assert await journal.overdue("home", 0.0, 10) == []
+    await world.lie(type_id, 0, "")
+    found = await page(journal, type_id)
+    assert [each.id for each in found.messages] == ["copy"]
+    assert found.next_due.keys() == {(type_id, 0)}
+    assert [each.shard for each in await journal.overdue("home", 0.0, 10)] == [0]

@@ -143,6 +143,18 @@ class ClusterRows:
             if self.type_ids[row.type] == type_id
         }
 
+    def elsewhere(self, shards: Iterable[tuple[int, ShardId]]) -> frozenset[tuple[int, ShardId]]:
+        """Return those of the shards that lie in another journal than this database."""
+        wanted = frozenset(shards)
+        if not self.left and not any(self.journals.values()):
+            return frozenset()
+        names = {number: name for name, number in self.type_ids.items()}
+        return frozenset(
+            (number, shard)
+            for number, shard in wanted
+            if (number, shard) in self.left or self.journals.get((names.get(number, ""), shard))
+        )
+
     def update_member(
         self,
         incarnation: Incarnation,

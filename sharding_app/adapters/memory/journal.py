@@ -274,7 +274,8 @@ class MemoryJournal:
     ) -> Page:
         def due() -> Page:
             now = self._server.date()
-            return self._server.messages.due(shards, horizon_seconds, limit, held, now, alone)
+            elsewhere = self._server.cluster.elsewhere(shards)
+            return self._server.messages.due(shards, horizon_seconds, limit, held, now, alone, elsewhere)
 
         return await self._read("due", due)
 

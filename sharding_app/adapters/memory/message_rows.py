@@ -165,13 +165,20 @@ class MessageRows:
         held: Collection[str],
         now: datetime,
         alone: Collection[str] = (),
+        elsewhere: Collection[ShardKey] = (),
     ) -> Page:
+        """`elsewhere`: those of the shards that lie in another journal. Of these only messages from
+        outside count.
+        """
         wanted, known = frozenset(shards), frozenset(held)
         horizon = now + timedelta(seconds=horizon_seconds)
         there = [
             each
             for each in self.rows.values()
-            if (each.row.type_id, each.row.shard) in wanted and not each.parked and each.row.id not in known
+            if (each.row.type_id, each.row.shard) in wanted
+            and not each.parked
+            and each.row.id not in known
+            and (each.row.epoch is None or (each.row.type_id, each.row.shard) not in elsewhere)
         ]
         aside: dict[PairKey, list[Stored]] = {}
         for each in self.rows.values():

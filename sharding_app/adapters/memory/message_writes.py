@@ -242,8 +242,15 @@ class MessageWrites:
 
     def overdue(self, home: Incarnation, late_seconds: float, limit: int) -> list[Overdue]:
         late = self._server.date() - timedelta(seconds=late_seconds)
-        waiting = {_place(each) for each in self._rows.rows.values() if not each.parked and each.due <= late}
         cluster = self._server.cluster
+        elsewhere = cluster.elsewhere({_place(each) for each in self._rows.rows.values()})
+        waiting = {
+            _place(each)
+            for each in self._rows.rows.values()
+            if not each.parked
+            and each.due <= late
+            and (each.row.epoch is None or _place(each) not in elsewhere)
+        }
         rows = {(cluster.type_ids[row.type], row.shard): row for row in cluster.shards.values()}
         found = [
             Overdue(*place, row.epoch if (row := rows.get(place)) else 0)

@@ -7,10 +7,14 @@
 -- A page ends where its arguments get too large, and has at least one row if there is any. Of each shard it has a few rows
 -- only (`each`), so that no more is read than is needed. The first row of the answer names the shards that may have more, and
 -- the time in microseconds at which the next row of a shard is due.
+-- Of a shard that lies in another journal only messages from outside are here. Others are copies that a move has made, and they
+-- are no messages before it has come to its switch.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now, clock_timestamp() + %(horizon)s * interval '1 second' AS horizon
 ), asked AS MATERIALIZED (
-    SELECT asked.* FROM unnest(%(types)s::integer[], %(shards)s::integer[]) AS asked (type_id, shard)
+    SELECT asked.*, COALESCE(s.journal = '', true) AS here
+    FROM unnest(%(types)s::integer[], %(shards)s::integer[]) AS asked (type_id, shard)
+    LEFT JOIN sharding_shard s ON s.type_id = asked.type_id AND s.shard = asked.shard
 ), held AS MATERIALIZED (
     SELECT held.id FROM unnest(%(held)s::text[]) AS held (id)
 ), found AS MATERIALIZED (
@@ -20,6 +24,7 @@ WITH clock AS MATERIALIZED (
         SELECT m.*
         FROM sharding_message m
         WHERE m.type_id = asked.type_id AND m.shard = asked.shard AND NOT m.parked AND m.due <= clock.horizon
+            AND (asked.here OR m.epoch IS NULL)
             AND m.id NOT IN (SELECT held.id FROM held)
             AND (m.key IS NOT NULL OR NOT EXISTS (
                 SELECT FROM sharding_message aside
@@ -44,6 +49,7 @@ WITH clock AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT m.due FROM sharding_message m
         WHERE m.type_id = asked.type_id AND m.shard = asked.shard AND NOT m.parked AND m.due > clock.horizon
+            AND (asked.here OR m.epoch IS NULL)
             AND m.id NOT IN (SELECT held.id FROM held)
         ORDER BY m.due
         LIMIT 1
@@ -62,6 +68,7 @@ WITH clock AS MATERIALIZED (
         FROM sharding_message m
         WHERE m.type_id = asked.type_id AND m.shard = asked.shard AND m.key IS NULL AND m.error <> '' AND NOT m.parked
             AND m.due > clock.horizon AND m.id NOT IN (SELECT held.id FROM held)
+            AND (asked.here OR m.epoch IS NULL)
         LIMIT %(pairs)s + 1
     ) m
     LIMIT %(pairs)s + 1
