@@ -464,6 +464,7 @@ class _Move:
         self._cluster.execute("LOCK TABLE sharding_projection, sharding_position IN SHARE ROW EXCLUSIVE MODE")
         if why := self._followers.unpassed(list(raised)):
             raise CannotMove(why)
+        self._followers.let_go(list(raised))
         values = {
             "type_id": self._type_id, "shards": list(raised), "epochs": list(raised.values()), "source": self._from,
             "target": self._wanted.target, "from": self._names(self._from), "to": self._names(self._wanted.target),

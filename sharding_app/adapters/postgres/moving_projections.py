@@ -8,6 +8,7 @@ entities, be in no first fill, and have a position in the other one.
 from collections.abc import Callable, Sequence
 
 from sharding_app.adapters.postgres.further_journals import Connection, rows
+from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.protocol.ids import EntityId, ShardId
 from sharding_app.protocol.whereabouts import Whereabouts
 
@@ -64,11 +65,20 @@ class Followers:
                     f"The projection {name} (version {version}) does not follow {self._names(min(missing))} yet: its worker begins"
                     " with that by itself."
                 )
-        for name, version, entity, parked in rows(self._cluster, "move_held", named):
-            if self._is_of(entity, shards):
+        for name, version, entity, parked, caught_up in rows(self._cluster, "move_held", named):
+            if not caught_up and self._is_of(entity, shards):
                 todo = "retry it (manage.py sharding_projection)" if parked else "it is tried again by itself"
                 return f"The entity {entity!r} waits in the projection {name} (version {version}): {todo}."
         return ""
+
+    def let_go(self, shards: Sequence[ShardId]) -> None:
+        """Forget which entities of shards have caught up after a failure, once all changes are
+        passed.
+        """
+        named = {"type_id": self._type_id, "source": self._from}
+        known = {each[2] for each in rows(self._cluster, "move_held", named) if each[4]}
+        if entities := sorted(each for each in known if self._is_of(each, shards)):
+            self._cluster.execute(QUERIES["move_caught_up"], {**named, "entities": entities})
 
     def _is_of(self, entity: EntityId, shards: Sequence[ShardId]) -> bool:
         """Tell whether an entity is one of these shards'. One that has no event may be."""
