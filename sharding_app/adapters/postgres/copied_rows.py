@@ -227,7 +227,7 @@ def _select(
 
 
 def select_of_shards(
-    table: str, columns: str, type_id: int, held: Mapping[ShardId, Epoch], condition: str
+    table: str, columns: str, type_id: int, held: Mapping[ShardId, Epoch], condition: sql.Composable
 ) -> sql.Composed:
     """Return the statement that reads all rows of shards, with other epochs."""
     return sql.SQL(
@@ -242,7 +242,7 @@ def select_of_shards(
         epochs=sql.Literal(list(held.values())),
         table=sql.Identifier(f"sharding_{table}"),
         type_id=sql.Literal(type_id),
-        condition=sql.SQL(condition),
+        condition=condition,
     )
 
 

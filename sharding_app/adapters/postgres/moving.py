@@ -64,6 +64,7 @@ TRIES_WHILE_CLOSED = 12
 PARTLY = "It took effect partly, in a journal that its target has left since."
 """What an operator reads at a message that is parked for it."""
 
+_OWN = "AND r.epoch IS NOT NULL AND r.id <> ALL ({}::text[])"
 REMEMBERED = "type_id, shard, entity, epoch, at"
 MESSAGE = (
     "id, type_id, shard, entity, epoch, seq, position, target_type, target, command, args, due, key, every, reply_to,"
@@ -431,10 +432,11 @@ class _Move:
             self._target.execute("LOCK TABLE sharding_taken IN SHARE ROW EXCLUSIVE MODE")
             held = self._hold(shards)
             self._clear_rest(shards)
+            replaced = [] if self._wanted.target else self._replaced_timers(shards, source, messages)
             for table, into, columns, condition in (
-                (messages, "message", MESSAGE, "AND r.epoch IS NOT NULL"),
-                ("remembered", "remembered", REMEMBERED, ""),
-                ("taken", "taken", MARK, ""),
+                (messages, "message", MESSAGE, sql.SQL(_OWN).format(sql.Literal(replaced))),
+                ("remembered", "remembered", REMEMBERED, sql.SQL("")),
+                ("taken", "taken", MARK, sql.SQL("")),
             ):
                 selected = select_of_shards(table, columns, self._type_id, held, condition)
                 pipe(source, selected, self._target, into, columns)
@@ -450,6 +452,34 @@ class _Move:
         self._target.execute(QUERIES["move_clear_messages"], named)
         self._target.execute(QUERIES["move_clear_remembered"], named)
         self._target.execute(QUERIES["move_clear_marks"], named)
+
+    def _replaced_timers(self, shards: Sequence[ShardId], source: Connection, messages: str) -> list[str]:
+        """Let the later one count of two timers of an entity with one key, its own and one from
+        outside, as where both lie in one journal. Delete those that are here, and return those that
+        do not come along.
+        """
+        named = {"type_id": self._type_id, "shards": list(shards)}
+        own = source.execute(
+            sql.SQL(
+                "SELECT entity, key, id, at FROM {} WHERE type_id = %(type_id)s AND shard = ANY (%(shards)s) AND key IS NOT NULL"
+                " AND epoch IS NOT NULL"
+            ).format(sql.Identifier(f"sharding_{messages}")),
+            named,
+        ).fetchall()
+        keys = {"entities": [each[0] for each in own], "keys": [each[1] for each in own]}
+        outside = {
+            (entity, key): (message, at)
+            for entity, key, message, at in rows(self._target, "move_timers", named | keys)
+        }
+        replaced: list[str] = []
+        gone: list[str] = []
+        for entity, key, message, at in own:
+            if (entity, key) in outside:
+                other, other_at = outside[entity, key]
+                replaced += [message] if other_at > at else []
+                gone += [other] if other_at <= at else []
+        self._target.execute("DELETE FROM sharding_message WHERE id = ANY (%s)", [gone])
+        return replaced
 
     def _clear_rest_held(self, shards: Sequence[ShardId]) -> None:
         with self._target.transaction():

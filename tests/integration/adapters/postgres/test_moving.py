@@ -477,6 +477,28 @@ def lies_there(both: Both, shards: list[int]) -> None:
     both.delete()
 
 
+@pytest.mark.parametrize(("seconds", "left"), [(-60, "own"), (60, "outside")])
+def test_of_two_timers_with_one_key_the_later_one_counts(both: Both, seconds: int, left: str) -> None:
+    """One from outside lies in DATABASE, where its entity's own timer comes to."""
+    lies_there(both, [3])
+    entity = message_of(3)
+    both.run(
+        THERE,
+        "UPDATE sharding_message SET key = 'k', id = 'own' WHERE id = (SELECT min(id) FROM sharding_message WHERE entity = %s)",
+        entity,
+    )
+    both.run(
+        "",
+        "INSERT INTO sharding_message"
+        " (type_id, shard, epoch, entity, id, seq, position, target_type, target, command, args, due, key, at)"
+        " VALUES (1, 3, NULL, %s, 'outside', 5, 0, 'shop.Cart', %s, 'go', '\\x01', now(), 'k', now() + %s * interval '1 s')",
+        entity, entity, seconds,
+    )  # fmt: skip
+    both.move("", shards=[3])
+    assert both.run("", "SELECT id FROM sharding_message WHERE key = 'k'") == [(left,)]
+    assert both.run(THERE, "SELECT FROM sharding_message WHERE key = 'k'") == []
+
+
 def test_messages_that_a_killed_command_took_out_outlast_the_next_move(
     both: Both, monkeypatch: pytest.MonkeyPatch
 ) -> None:
