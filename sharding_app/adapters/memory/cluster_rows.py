@@ -79,6 +79,8 @@ class ClusterRows:
         "Called with each changed row, before and after, and the term of the writer: for checks."
         self.on_take: Callable[[str, int, ShardId, Epoch, Incarnation], None] | None = None
         "Called with each shard that a home has taken (`take`): for checks."
+        self.on_switch: Callable[[ShardKey, MoveRow], None] | None = None
+        "Called with each shard that has just moved to another journal: for checks."
         self.timeline: list[Decision] = []
 
     # -- The timeline ------------------------------------------------------------------------------
@@ -382,6 +384,15 @@ class ClusterRows:
     def count_closing(self, type_name: str) -> None:
         config = self.types[type_name]
         self.types[type_name] = msgspec.structs.replace(config, closings=config.closings + 1)
+
+    def switch(self, type_name: str, shards: Iterable[ShardId], target: str) -> None:
+        """Let closed shards lie in another journal, without a home."""
+        for key in [(type_name, each) for each in shards]:
+            self.journals[key] = target
+            self.moves[key] = self.moves[key]._replace(step="moved", closed_until=None)
+            if self.on_switch is not None:
+                self.on_switch(key, self.moves[key])
+        self.count_closing(type_name)
 
     def closed(self) -> list[ClosedShard]:
         return [

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from sharding_app.adapters.memory.cluster_rows import check_row
 from sharding_app.adapters.memory.locks import Key, Lock
 from sharding_app.adapters.memory.steps import Pause, Steps
@@ -274,6 +276,26 @@ class ClusterWrites:
         self._rows.open(type_name, found)
         self._rows.count_closing(type_name)
         return found
+
+    def fence_moving(
+        self, type_id: int, shards: Sequence[ShardId], source: str
+    ) -> Steps[dict[ShardId, Epoch]]:
+        """Give closed shards without a home an epoch that none of their homes has had."""
+        type_name = self._name_of(type_id)
+        if type_name is None:
+            return {}
+        for shard in sorted(set(shards)):
+            if (type_id, shard) in self._rows.epochs:
+                yield Lock(shard_key(type_id, shard))
+        yield Pause.COMMIT
+        raised: dict[ShardId, Epoch] = {}
+        for shard in self._rows.at_step(type_name, shards, "closed"):
+            key = type_name, shard
+            row = self._rows.shards[key]
+            if row.home is None and self._rows.journals[key] == source:
+                raised[shard] = self._rows.epochs[type_id, shard] = row.epoch + 1
+                self._rows.shards[key] = msgspec.structs.replace(row, epoch=row.epoch + 1)
+        return raised
 
     def open_lapsed(self, term: Term) -> Steps[list[ClosedShard]]:
         yield from self.guard(term)

@@ -311,7 +311,8 @@ class MemoryJournal:
     async def standing(self, messages: Collection[str], *, secured: bool = False) -> dict[str, Standing]:
         asked = list(messages)
         found = await self._read(
-            "standing", lambda: self._server.messages.standing(asked, self._server.date())
+            "standing",
+            lambda: self._server.messages.standing(asked, self._server.date(), for_marks=secured),
         )
         if secured:
             await self.secure()

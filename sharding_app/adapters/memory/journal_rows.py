@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from sharding_app.adapters.memory.message_rows import MAX_BIGINT, Stored
+from sharding_app.adapters.memory.move_rows import Watching
 from sharding_app.ports.journal import (
     EVERYTHING,
     Bounds,
@@ -40,6 +41,7 @@ class JournalRows:
         self.events: dict[EntityKey, dict[int, Committed]] = {}
         self.snapshots: dict[EntityKey, dict[int, Snapshot]] = {}
         self.remembered: dict[tuple[int, ShardId], dict[str, None]] = {}
+        self.watching = Watching()
         self.beside: dict[str, str] = {}
         """Rows of the user's own, written in the transaction of the events, and the client that
         wrote each."""
@@ -71,6 +73,7 @@ class JournalRows:
         """Write a batch; the fence was checked when the rows of its shards were locked."""
         for row in rows:
             self.events.setdefault((row.type_id, row.entity), {})[row.seq] = Committed(row, at)
+            self.watching.note(row.type_id, row.entity, (row.seq,))
         if self.on_commit is not None:
             self.on_commit(rows)
 

@@ -140,6 +140,7 @@ class JournalWrites:
         if moving:
             self._refile(type_name, type_id, numbers, changed)
         taken = cluster.take(type_name, type_id, shards, home)
+        self._server.messages.unstash(type_id, taken, cluster.epochs)
         used = type_id in self._server.messages.types
         left = {each: cluster.left[type_id, each] for each in shards if (type_id, each) in cluster.left}
         return Taken(frozenset(taken), used, left)
@@ -233,6 +234,7 @@ class JournalWrites:
         yield Pause.COMMIT
         for each in newest.values():
             self._rows.snapshots.setdefault((each.type_id, each.entity), {})[each.seq] = each
+            self._rows.watching.note(each.type_id, each.entity, (each.seq,))
             if self._rows.on_snapshot is not None:
                 self._rows.on_snapshot(each)
 
@@ -271,6 +273,7 @@ class JournalWrites:
             return Erasure(events=count, whole=False)
         snapshots = rows.snapshots.get((type_id, entity), {})
         former = [seq for seq in kept if snapshots.pop(seq, None) is not None]
+        rows.watching.note(type_id, entity, former)
         forgotten = [key for key in marked if entity in rows.remembered[key]]
         for key in forgotten:
             del rows.remembered[key][entity]
@@ -301,6 +304,7 @@ class JournalWrites:
         yield Pause.COMMIT
         count = self._remove(type_id, entity, events)
         rows.snapshots.pop((type_id, entity), None)
+        rows.watching.note(type_id, entity, snapshots)
         marked = rows.remembered.get((type_id, shard), {})
         forgotten = [each for each in (entity,) if marked.pop(each, self) is None]
         if rows.on_archive is not None:
@@ -331,6 +335,7 @@ class JournalWrites:
             events = self._rows.events.get((type_id, row.entity), {})
             if row.seq in events:
                 events[row.seq] = Committed(row._replace(payload=b"null"), events[row.seq].at)
+                self._rows.watching.note(type_id, row.entity, (row.seq,))
         for entity, numbers in gone.items():
             self._remove(type_id, entity, numbers)
 
@@ -356,8 +361,8 @@ class JournalWrites:
             for seq in former:
                 yield Lock(("snapshot", type_id, entity, seq))
             yield Pause.COMMIT
-            for seq in former:
-                snapshots.pop(seq, None)
+            gone = [seq for seq in former if snapshots.pop(seq, None) is not None]
+            self._rows.watching.note(type_id, entity, gone)
             yield Pause.NEXT
         events = self._rows.events.get((type_id, entity), {})
         recent = min((seq for seq, one in events.items() if one.at >= since), default=before)
@@ -385,6 +390,7 @@ class JournalWrites:
         """Delete those that are still there, and return their number."""
         events = self._rows.events.get((type_id, entity), {})
         there = [seq for seq in numbers if events.pop(seq, None) is not None]
+        self._rows.watching.note(type_id, entity, there)
         if there and not events:
             del self._rows.events[type_id, entity]
         return len(there)

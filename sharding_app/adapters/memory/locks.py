@@ -119,6 +119,10 @@ class RowLocks:
             else next((each.name for each, shared in row.holders.items() if not shared), None)
         )
 
+    def is_held(self, key: Key) -> bool:
+        """Whether an owner holds a row, or shares it."""
+        return key in self._rows
+
     def waits(self, names: Iterable[str]) -> bool:
         """Tell whether one of these owners stands in line: for tests."""
         wanted = set(names)

@@ -1,6 +1,6 @@
 """The table of messages and timers. `message_writes` writes to it."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -67,6 +67,8 @@ class MessageRows:
         "Ids of those with a key."
         self.marks: dict[str, Marked] = {}
         "Of messages whose rows lie in other journals, by their ids."
+        self.stash: dict[str, Stored] = {}
+        "Those that a move of their shards has taken out, by their ids."
         self.types: set[int] = set()
         "Numbers of the types whose entities have stored some."
         self.on_changes: Callable[[MessageChanges, datetime], None] | None = None
@@ -130,8 +132,35 @@ class MessageRows:
                 found[each.id] = None if mark is None else mark.partial
         return found
 
-    def standing(self, messages: Collection[str], now: datetime) -> dict[str, Standing]:
-        there = {each: self.rows[each] for each in messages if each in self.rows}
+    def of_shards(self, type_id: int, shards: Collection[ShardId]) -> list[Stored]:
+        """Return the messages and timers of shards, but for those from outside: they lie in the
+        cluster's own database, wherever their shards do.
+        """
+        found = (self.rows[each] for each in self.in_shards(type_id, shards))
+        return [each for each in found if each.row.epoch is not None]
+
+    def take_out(self, type_id: int, shards: Collection[ShardId]) -> None:
+        """Take the messages of shards out of the table."""
+        for each in self.of_shards(type_id, shards):
+            self.pop(each.row.id)
+            self.stash[each.row.id] = each
+
+    def unstash(
+        self, type_id: int, shards: Collection[ShardId], epochs: Mapping[tuple[int, ShardId], int]
+    ) -> None:
+        """Put back what was taken out of shards."""
+        for each in [one for one in self.stash.values() if one.row.type_id == type_id]:
+            if each.row.shard in shards:
+                del self.stash[each.row.id]
+                row = each.row._replace(epoch=epochs[type_id, each.row.shard])
+                self.put(each._replace(row=row))
+
+    def standing(
+        self, messages: Collection[str], now: datetime, *, for_marks: bool = False
+    ) -> dict[str, Standing]:
+        """`for_marks`: also those that a move has taken out, and may put back."""
+        known = {**self.stash, **self.rows} if for_marks else self.rows
+        there = {each: known[each] for each in messages if each in known}
         return {
             message: Standing(stored.parked, max(0.0, (stored.due - now).total_seconds()))
             for message, stored in there.items()

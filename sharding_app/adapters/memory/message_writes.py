@@ -29,6 +29,9 @@ from sharding_app.protocol.ids import Incarnation
 if TYPE_CHECKING:
     from sharding_app.adapters.memory.server import MemoryServer
 
+MARKS: Key = ("taken",)
+"""The table of marks. A transaction that writes one shares it."""
+
 Fence = Callable[[Iterable[Claim]], Steps[None]]
 
 
@@ -104,6 +107,7 @@ class MessageWrites:
         if not foreign:
             return
         yield from self._fence(_taker(each)[:3] for each in foreign.values())
+        yield Lock(MARKS, shared=True)
         for message in sorted(foreign):
             yield Lock(mark_key(message))
         if wrong := self._rows.not_marked(foreign.values()):
@@ -163,6 +167,7 @@ class MessageWrites:
 
     def unmark(self, messages: Iterable[str], claim: Claim) -> Steps[None]:
         yield from self._fence([claim])
+        yield Lock(MARKS, shared=True)
         for message in sorted(messages):
             yield Lock(mark_key(message))
         yield Pause.COMMIT

@@ -321,13 +321,13 @@ class _Own:
         return found
 
     def _keys(self, request: ReadKeys) -> Keys:
-        events = self._there.journal.events
+        events, there = self._there.journal.events, self._lying(request.type_id)
         after = request.after.encode()
         ids = sorted(
             (
                 entity.encode()
                 for (owner, entity), found in events.items()
-                if owner == request.type_id and found
+                if owner == request.type_id and found and there(entity)
             )
         )
         looked = [each.decode() for each in ids if each > after][: request.limit]
@@ -339,6 +339,15 @@ class _Own:
         ]
         upto = looked[-1] if len(looked) == request.limit else None
         return Keys(self._there.transactions.view(), keys, upto)
+
+    def _lying(self, type_id: int) -> Callable[[str], bool]:
+        """Return which entities of a type lie in this journal: it may have copies of others."""
+        rows, journal = self._server.cluster, self._part.journal
+        names = [name for name, number in rows.type_ids.items() if number == type_id and name in rows.types]
+        if not names:
+            return lambda _: True
+        numbering = rows.types[names[0]].numbering
+        return lambda entity: rows.journals.get((names[0], numbering.shard_of(entity)), "") == journal
 
     def _events(self, request: ReadEvents) -> list[StoredEvent]:
         found: list[StoredEvent] = []

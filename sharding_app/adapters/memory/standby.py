@@ -19,7 +19,7 @@ GIVE_UP_SECONDS = 10.5
 WRITES = frozenset(
     {
         "append", "take", "save_snapshots", "trim", "forget_states", "remember", "archive", "erase", "secure",
-        "stage", "discard", "set_aside", "park", "turn", "unmark", "projection",
+        "stage", "discard", "set_aside", "park", "turn", "unmark", "projection", "move_rows",
     }
 )  # fmt: skip
 """Requests whose commit a real server acknowledges only when its standby has it."""
@@ -28,6 +28,7 @@ HIDDEN = frozenset(
         "come_back", "register_types", "join", "update_member", "leave", "locate", "ask_to", "decide", "bury", "record", "raise_term",
         "acquire_leases", "renew_leases", "release_leases", "introduce_workers", "rescale", "put_in_force",
         "resize", "renumber", "refile", "begin_move", "close_shards", "renew_closings", "open_shards", "open_lapsed", "fence_shards",
+        "switch_shards",
     }
 )  # fmt: skip
 """The same for rows that others read: they stay hidden until they are acknowledged."""

@@ -8,7 +8,7 @@ from the decisions, never from the nodes: a node that believes something else is
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -33,7 +33,7 @@ from sharding_app.errors import (
     UnreadableEvent,
 )
 from sharding_app.ports.journal import EventRow, Snapshot
-from sharding_app.protocol.ids import EntityId, Epoch, Incarnation, ShardId, Term
+from sharding_app.protocol.ids import EntityId, Epoch, Incarnation, ShardId, ShardKey, Term
 from sharding_app.protocol.messages import Answer, AnyMessage, Done, Failed, HandBack
 from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import Lineage, ShardRow
@@ -309,6 +309,10 @@ class Witness:
         self._is_of_the_past(entity, entries, [])
         entries.clear()
 
+    def erased_when(self, entity: str) -> float:
+        """Return when an entity was erased last, or went back."""
+        return self._erased_at.get(entity, 0.0)
+
     def _epoch_of(self, entity: str) -> Epoch:
         type_name, _, entity_id = entity.partition("/")
         key = type_name, self.world.shard_of(type_name, entity_id)
@@ -345,10 +349,42 @@ class Witness:
         """Check promise 3 at a promotion: the new server lacks nothing that was acknowledged."""
         server = self.world.servers[name]
         asynchronous = server.standby.asynchronous
+        stored = self._stored_in(server)
+        self._own_rows_went_back(asynchronous=asynchronous)
+        self.schedules.went_back()
+        self.world.followers.went_back(server)
+        self.world.projections.went_back()
+        self._goes_by(stored, asynchronous=asynchronous)
+        if name:
+            self.world.where.went_back(name, server)
+        if asynchronous:
+            self.messages.tail_is_lost()
+            self.world.registry.went_back(of_the_cluster=not name)
+        if asynchronous and not name:
+            self.workers.went_back()
+            self._last.clear()
+            self._lost_rows = True
+
+    def moved_behind_a_failover(self, key: ShardKey, journal: str) -> None:
+        """Go by the rows of a shard's new journal, if the former one has failed over since it was
+        copied: what that one has lost is there.
+        """
+        stored = self._stored_in(self.world.servers[journal])
+        mine = {each: rows for each, rows in stored.items() if self._shard_of(each) == key}
+        self._goes_by(mine, asynchronous=True)
+
+    def _shard_of(self, entity: str) -> ShardKey:
+        type_name, _, entity_id = entity.partition("/")
+        return type_name, self.world.shard_of(type_name, entity_id)
+
+    def _stored_in(self, server: MemoryServer) -> dict[str, list[Entry]]:
+        """Return the entries of the entities that lie in a server's journal, by its rows."""
         stored: dict[str, list[Entry]] = {}
         rows = {
-            f"{self.name_of(type_id)}/{entity_id}": events
+            entity: events
             for (type_id, entity_id), events in server.journal.events.items()
+            for entity in (f"{self.name_of(type_id)}/{entity_id}",)
+            if self.world.lies_in(server, *entity.split("/", 1))
         }
         for entity in {**self._of_journal(server), **rows}:
             left = rows.get(entity, {})  # it may have lost its only row
@@ -356,14 +392,13 @@ class Witness:
                 stored[entity] = self.states.went_back(entity, left, self.journal[entity])
             else:
                 stored[entity] = [_entry(each) for each in left.values()]
-        self._own_rows_went_back(asynchronous=asynchronous)
-        self.schedules.went_back()
-        self.world.followers.went_back(server)
-        self.world.projections.went_back()
+        return stored
+
+    def _goes_by(self, stored: Mapping[str, Sequence[Entry]], *, asynchronous: bool) -> None:
+        """Take these entries for the journal of their entities."""
         for entity, found in stored.items():
             entries = self.journal.setdefault(entity, [])
-            known = {each[:3]: each for each in entries}  # a row has the time at which its transaction began
-            kept = [known.get(each[:3], each) for each in found]
+            kept = self._known(entity, found, entries)
             if entries == kept:
                 continue
             # An unconfirmed erasure has vanished too: the rows that it erased are there again.
@@ -383,15 +418,16 @@ class Witness:
                         3, "acknowledged_survives_promotion",
                         f"{call.client}#{call.number} {call.command} was told of #{told}, the standby has {len(kept)}", entity,
                     )  # fmt: skip
-        if name:
-            self.world.where.went_back(name, server)
-        if asynchronous:
-            self.messages.tail_is_lost()
-            self.world.registry.went_back(of_the_cluster=not name)
-        if asynchronous and not name:
-            self.workers.went_back()
-            self._last.clear()
-            self._lost_rows = True
+
+    def _known(self, entity: str, found: Sequence[Entry], entries: Sequence[Entry]) -> list[Entry]:
+        """Return the entries as they are known. A row has the time at which its transaction began,
+        and one that was copied to another journal the epoch of its copy.
+        """
+        if self.world.where.has_moved(self._shard_of(entity)):
+            of_token = {(each.seq, each.token): each for each in entries}
+            return [of_token.get((each.seq, each.token), each) for each in found]
+        known = {each[:3]: each for each in entries}
+        return [known.get(each[:3], each) for each in found]
 
     def _of_journal(self, server: MemoryServer) -> dict[str, list[Entry]]:
         """Return what is known of the entities whose rows lie in a server's journal."""

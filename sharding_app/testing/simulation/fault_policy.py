@@ -23,6 +23,7 @@ OF_MESSAGES = frozenset({"stage", "discard", "set_aside", "park", "turn"})
 WRITES = frozenset(
     {
         "append", "decide", "save_snapshots", "remember", "acquire_leases", "release_leases", "projection", *OF_MESSAGES,
+        "move_rows", "switch_shards",
     }
 )  # fmt: skip
 DELETIONS = frozenset({"archive", "erase", "save_snapshots", "trim", "forget_states"})
@@ -48,7 +49,7 @@ WRITE_KINDS = frozenset(
     {
         "append", "secure", "take", "remember", "projection", *OF_MESSAGES, *DELETIONS, "register_types", "join", "update_member", "come_back", "leave", "locate",
         "ask_to", "introduce_workers", "rescale", "put_in_force", "resize", "renumber", "refile",
-        "begin_move", "close_shards", "renew_closings", "open_shards", "fence_shards", "open_lapsed", "decide", "bury", "record", "raise_term", "acquire_leases", "renew_leases", "release_leases",
+        "begin_move", "close_shards", "renew_closings", "open_shards", "fence_shards", "move_rows", "switch_shards", "open_lapsed", "decide", "bury", "record", "raise_term", "acquire_leases", "renew_leases", "release_leases",
     }
 )  # fmt: skip
 OF_EVENTS = frozenset(

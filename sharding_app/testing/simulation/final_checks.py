@@ -19,8 +19,12 @@ def look_back(world: World) -> None:
             [call for call in witness.calls if call.ended is not None and id(call) not in witness.past],
             witness.journal,
         )
-        stored_there = (each for server in world.servers.values() for each in server.journal.events.items())
-        for key, committed in stored_there:
+        stored_there = (
+            (server, *each) for server in world.servers.values() for each in server.journal.events.items()
+        )
+        for server, key, committed in stored_there:
+            if not world.lies_in(server, witness.name_of(key[0]), key[1]):
+                continue
             entity = f"{witness.name_of(key[0])}/{key[1]}"
             entries = witness.journal[entity]
             if witness.states.keeps(entity):

@@ -8,6 +8,8 @@ The judge reads the commits of all servers. Of a further journal it knows which 
 shard, from the rows. It checks in the moment of a commit that
 
 * the events of a shard lie in one journal,
+* a shard that moves to another one has all of its rows there, and nothing of it can take effect in
+  the former one (`moves`),
 * the epochs at which a shard is taken there do not fall,
 * an event is written by the home that had taken the shard, at that epoch, on the server's present
   timeline. After a promotion each shard has to be taken anew.
@@ -15,14 +17,16 @@ shard, from the rows. It checks in the moment of a commit that
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sharding_app.adapters.memory.move_rows import MoveRow
 from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.ports.journal import EventRow
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, ShardKey
 from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.protocol.records import Lineage
+from sharding_app.testing.simulation.move_seeds import has_moves
 from sharding_app.testing.simulation.promises import PromiseBroken
 
 if TYPE_CHECKING:
@@ -63,12 +67,56 @@ class JournalChecker:
         self._takes: dict[tuple[str, int, ShardId], Take] = {}
         self._started: dict[tuple[str, ShardId, Epoch], Lineage] = {}
         "By shard and epoch: the lineage of its journal when its home began it."
+        self._moved: dict[ShardKey, None] = {}
+        self._fenced: dict[ShardKey, Lineage] = {}
+        "The lineage of the former journal when a move has fenced the shard there."
+        world.server.cluster.on_switch = self._moves
         for name, server in world.journals.items():
             server.cluster.on_take = lambda *taken, name=name: self._is_taken(name, *taken)
 
     def is_in(self, key: ShardKey) -> str:
         """Return the name of the journal in which a shard lies, as far as it is known."""
         return self._lie.get(key, CLUSTERS_OWN)
+
+    def has_moved(self, key: ShardKey) -> bool:
+        return key in self._moved
+
+    def lies_in(self, name: str, type_name: str, shard: ShardId) -> bool:
+        """Whether the rows of a shard in a journal are no copy that a move has made or left."""
+        return not has_moves(self._world.seed) or self.is_in((type_name, shard)) == name
+
+    def fenced(self, keys: Iterable[ShardKey], name: str) -> None:
+        """Note that a move has fenced shards in the journal that they leave."""
+        self._fenced |= dict.fromkeys(keys, self._world.servers[name].identity.lineage)
+
+    def _moves(self, key: ShardKey, move: MoveRow) -> None:
+        """Check a shard in the moment in which it moves to another journal."""
+        world = self._world
+        source, target = world.servers[move.source], world.servers[move.target]
+        world.trace.note("world", None, "%s/%d lies in %r from now on", *key, move.target)
+        world.transition("journal", "taken", "moved")
+        self._lie[key] = move.target
+        self._moved[key] = None
+        about = f"{key[0]}/{key[1]}"
+        if self._fenced.get(key) != source.identity.lineage:
+            world.witness.moved_behind_a_failover(key, move.target)
+            return
+        here, there = _rows_of(world, source, key), _rows_of(world, target, key)
+        # A mark in the new journal says of a message that it has taken effect: it does not come.
+        marks = target.messages.marks
+        here["messages"] = {
+            message: row
+            for message, row in here["messages"].items()
+            if message not in marks or marks[message].partial
+        }
+        for what, rows in here.items():
+            if rows != there[what]:
+                detail = f"{what} in {move.source!r}: {_short(rows, there[what])}, and in {move.target!r}: {_short(there[what], rows)}"
+                world.broke(PromiseBroken(3, "moves_lose_nothing", detail, about))
+        type_id = world.server.cluster.type_ids[key[0]]
+        if move.source and (left := source.messages.of_shards(type_id, [key[1]])):
+            detail = f"{left[0].row.id} still waits in {move.source!r}"
+            world.broke(PromiseBroken(15, "moved_shards_leave_no_messages", detail, about))
 
     def decided(self, key: ShardKey) -> None:
         """Check that a shard whose row was lost and is made anew lies where it did."""
@@ -135,3 +183,37 @@ class JournalChecker:
             del self._takes[key]
         for row in rows:
             self._takes[name, numbers[row.type], row.shard] = Take(row.epoch, str(row.home))
+
+
+def _rows_of(world: World, server: MemoryServer, key: ShardKey) -> dict[str, dict[Any, Any]]:
+    """Return what a server has of a shard that moves, without its epochs: here rows, there a copy.
+    Messages that the move has taken out are meant, and not those from outside.
+    """
+    type_name, shard = key
+    type_id, rows = world.server.cluster.type_ids[type_name], server.journal
+    events = {
+        (entity, seq): (each.row._replace(epoch=0, shard=0), each.at)
+        for (number, entity), stored in rows.events.items()
+        if number == type_id and world.shard_of(type_name, entity) == shard
+        for seq, each in stored.items()
+    }
+    snapshots = {
+        (entity, seq): each.state
+        for (number, entity), stored in rows.snapshots.items()
+        if number == type_id and world.shard_of(type_name, entity) == shard
+        for seq, each in stored.items()
+    }
+    out = [each for each in server.messages.stash.values() if each.row.type_id == type_id]
+    messages = [each for each in out if each.row.shard == shard]
+    messages += server.messages.of_shards(type_id, [shard])
+    return {
+        "events": events,
+        "snapshots": snapshots,
+        "remembered entities": dict(rows.remembered.get((type_id, shard), {})),
+        "messages": {each.row.id: each.row._replace(epoch=0) for each in messages},
+    }
+
+
+def _short(rows: dict[Any, Any], others: dict[Any, Any]) -> str:
+    differing = sorted(str(each) for each in rows if rows[each] != others.get(each))
+    return f"{len(rows)} ({', '.join(differing[:3])})"

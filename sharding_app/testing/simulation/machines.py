@@ -14,6 +14,7 @@ from sharding_app.protocol.region import Route
 from sharding_app.protocol.shard import Slot
 from sharding_app.runtime.journal.stuck import Stuck
 from sharding_app.runtime.node.node import Node
+from sharding_app.testing.simulation import moves
 from sharding_app.testing.simulation.closings import MOVE
 from sharding_app.testing.simulation.fault_policy import TROUBLES
 from sharding_app.testing.simulation.message_checker import MESSAGE, OUTCOMES
@@ -145,6 +146,8 @@ EXPECTED: frozenset[tuple[str, str, str]] = frozenset(
         (MOVE, "without a home", "fenced"),
         (MOVE, "fenced", "opened"),
         (MOVE, "closed", "lapsed"),
+        (JOURNAL, "taken", "moved"),
+        *moves.TRANSITIONS,
         (SCHEDULE, "stored", "set"),
         (SCHEDULE, "due", "fired"),
         (SCHEDULE, "missed", "caught up"),

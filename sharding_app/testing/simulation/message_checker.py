@@ -307,9 +307,13 @@ class MessageChecker:
     # -- Inside ------------------------------------------------------------------------------------
 
     def _rows(self) -> Iterator[Stored]:
-        """Return the messages and timers of all journals."""
-        for server in self._world.servers.values():
-            yield from server.messages.rows.values()
+        """Return the messages and timers of all journals, but for copies that a move has made."""
+        world = self._world
+        for name, server in world.servers.items():
+            for each in server.messages.rows.values():
+                type_name = world.witness.name_of(each.row.type_id)
+                if each.row.epoch is None or world.where.lies_in(name, type_name, each.row.shard):
+                    yield each
 
     def _add(self, message: Message) -> None:
         self.messages[message.token] = message
@@ -360,7 +364,14 @@ class MessageChecker:
         """
         if not self._world.journals or not any(map(self._world.witness.was_lost, tokens)):
             return False
-        return self._server_of(message.sender) is not self._server_of(message.target)
+        if self._server_of(message.sender) is not self._server_of(message.target):
+            return True
+        return any(map(self._has_moved, (message.sender, message.target)))
+
+    def _has_moved(self, name: str) -> bool:
+        type_name, _, entity_id = name.partition("/")
+        key = type_name, self._world.shard_of(type_name, entity_id) if entity_id else 0
+        return self._world.where.has_moved(key)
 
     def _server_of(self, name: str) -> object:
         """Return the server of an entity. A client's messages lie in the journal of the cluster."""
@@ -530,7 +541,8 @@ class MessageChecker:
         total = 0
         for server in self._world.servers.values():
             for (type_id, entity), events in server.journal.events.items():
-                if f"{self._world.witness.name_of(type_id)}/{entity}".startswith(PAYING):
+                name = self._world.witness.name_of(type_id)
+                if f"{name}/{entity}".startswith(PAYING) and self._world.lies_in(server, name, entity):
                     total += sum(_cents(each.row.payload) for each in events.values())
         for token in parked:
             message = self.messages.get(token)

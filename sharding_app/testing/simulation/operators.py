@@ -12,6 +12,7 @@ from sharding_app.adapters.memory.journal import LOCK_SECONDS
 from sharding_app.adapters.memory.locks import Lock
 from sharding_app.adapters.memory.message_rows import Stored
 from sharding_app.adapters.memory.message_writes import message_key
+from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.adapters.memory.steps import Pause, Steps
 from sharding_app.protocol.builtin_commands import DUE
 from sharding_app.protocol.call import Call
@@ -40,7 +41,8 @@ async def discard(world: World, process: Process, message: str) -> None:
 async def _change(
     world: World, process: Process, message: str, changed: Callable[[Stored], Stored | None]
 ) -> None:
-    messages = world.server.messages
+    server = _server_with(world, message)
+    messages = server.messages
 
     def change() -> Steps[Stored | None]:
         if message in messages.rows:
@@ -56,7 +58,7 @@ async def _change(
             messages.replace(message, after)
         return stored
 
-    connection = Connection(world.server, process.incarnation, lock_seconds=LOCK_SECONDS)
+    connection = Connection(server, process.incarnation, lock_seconds=LOCK_SECONDS)
     try:
         found = await connection.reach("operate", change)
     finally:
@@ -65,3 +67,14 @@ async def _change(
         names = {number: name for name, number in world.server.cluster.type_ids.items()}
         row = found.row
         process.ask(Call(names[row.type_id], row.entity, DUE, message.encode(), tell=True))
+
+
+def _server_with(world: World, message: str) -> MemoryServer:
+    """Return the server of the journal in which a message lies."""
+    for name, server in world.servers.items():
+        stored = server.messages.rows.get(message)
+        if stored is not None:
+            type_name = world.witness.name_of(stored.row.type_id)
+            if stored.row.epoch is None or world.where.lies_in(name, type_name, stored.row.shard):
+                return server
+    return world.server

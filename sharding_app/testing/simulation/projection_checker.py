@@ -27,6 +27,7 @@ from sharding_app.adapters.memory.projection_rows import key_of
 from sharding_app.ports.journal import EventRow
 from sharding_app.protocol.projection.requests import Key, Position, StoredEvent
 from sharding_app.protocol.projection.turn import Outcome
+from sharding_app.testing.simulation.move_seeds import has_moves
 from sharding_app.testing.simulation.projections import FIRST, LATEST, SECOND, SEEDS, Row
 from sharding_app.testing.simulation.promises import PromiseBroken
 
@@ -256,10 +257,16 @@ class ProjectionChecker:
 
     def _stored(self, journals: Iterable[str] | None = None) -> Mapping[Key, Mapping[int, Committed]]:
         """Return the events of some journals, or of all."""
-        servers = self._world.servers
-        return ChainMap(
-            *(servers[each].journal.events for each in (servers if journals is None else journals))
-        )
+        world = self._world
+        chosen = [world.servers[each] for each in (world.servers if journals is None else journals)]
+        if not has_moves(world.seed):
+            return ChainMap(*(each.journal.events for each in chosen))
+        return {
+            key: events
+            for each in chosen
+            for key, events in each.journal.events.items()
+            if world.lies_in(each, world.witness.name_of(key[0]), key[1])
+        }
 
     def _judge_positions(self, name: str, journal: str, slices: tuple[int, int]) -> None:
         first, last = slices

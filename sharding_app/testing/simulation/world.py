@@ -40,6 +40,7 @@ from sharding_app.testing.simulation.journals import JournalChecker, journals_of
 from sharding_app.testing.simulation.loop import Life, Process, SimLoop
 from sharding_app.testing.simulation.machines import watched
 from sharding_app.testing.simulation.message_checker import deliveries_watched
+from sharding_app.testing.simulation.move_seeds import has_moves
 from sharding_app.testing.simulation.nemesis import Injector
 from sharding_app.testing.simulation.network import CountingNetwork, DirectNetwork
 from sharding_app.testing.simulation.obstacles import Obstacles
@@ -267,6 +268,10 @@ class World:
         return (
             self.server_of(type_name, self.shard_of(type_name, entity_id)) if self.journals else self.server
         )
+
+    def lies_in(self, server: MemoryServer, type_name: str, entity_id: str) -> bool:
+        """Whether an entity's rows in a server are no copy that a move has made or left."""
+        return not has_moves(self.seed) or self.server_of_entity(type_name, entity_id) is server
 
     def is_valid(self, node: Node) -> bool:
         return node.ports.clock.now() < node.lifeline.valid_until

@@ -8,6 +8,7 @@ from tests.simulation.mistakes.journals import JOURNALS
 from tests.simulation.mistakes.leases import LEASES
 from tests.simulation.mistakes.many import MANY
 from tests.simulation.mistakes.mistake import Mistake
+from tests.simulation.mistakes.moves import MOVES
 from tests.simulation.mistakes.nodes import NODES
 from tests.simulation.mistakes.overlapping import OVERLAPPING
 from tests.simulation.mistakes.placement import PLACEMENT
@@ -39,4 +40,5 @@ MISTAKES: dict[str, Mistake] = {
     **RESIZING,
     **JOURNALS,
     **CLOSINGS,
+    **MOVES,
 }

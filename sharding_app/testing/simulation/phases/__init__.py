@@ -6,7 +6,8 @@
          a deaf node, one behind a black hole, one that is let go unheard, one without a connection,
          one whose channel is full, one whose loop is blocked, one whose link is forgotten,
          an entity whose rows the server does not take, a further journal that is down,
-         a shard that is closed, pipelined commands behind a refused row,
+         a shard that is closed, one that moves to another journal,
+         pipelined commands behind a refused row,
          calls in a circle, a handler that stalls, timers, an entity that does not start
          ──whole protocol: a rolling restart under load without one failed call──>
          all down and up again, no message; what operators do with durable messages;
@@ -35,6 +36,7 @@ from sharding_app.testing.simulation.phases.healing import black_hole, deafness,
 from sharding_app.testing.simulation.phases.in_the_way import in_the_way
 from sharding_app.testing.simulation.phases.journal_down import journal_down
 from sharding_app.testing.simulation.phases.messages import messages
+from sharding_app.testing.simulation.phases.moving import moving
 from sharding_app.testing.simulation.phases.operators import operators
 from sharding_app.testing.simulation.phases.pipelines import pipelines
 from sharding_app.testing.simulation.phases.projecting import projecting, still_projecting
@@ -47,6 +49,6 @@ from sharding_app.testing.simulation.phases.without_a_line import without_a_line
 Phase = Callable[[Stage], None]
 
 PHASES: tuple[Phase, ...] = (
-    boot, turmoil, quiet, messages, following, projecting, deafness, black_hole, unheard, without_a_line, full_channel, blocked, forgotten, in_the_way, journal_down, closing, pipelines,
+    boot, turmoil, quiet, messages, following, projecting, deafness, black_hole, unheard, without_a_line, full_channel, blocked, forgotten, in_the_way, journal_down, closing, moving, pipelines,
     chains, stalled, alarms, stubbornness, deployment, all_down_and_up, operators, still_projecting, no_coordinator, stop,
 )  # fmt: skip

@@ -14,6 +14,12 @@ from sharding_app.testing.simulation.closings import has_closings, move_now_and_
 from sharding_app.testing.simulation.harness import Stage
 from sharding_app.testing.simulation.hosts import host_at
 from sharding_app.testing.simulation.loop import SimLoop
+from sharding_app.testing.simulation.move_seeds import has_moves
+from sharding_app.testing.simulation.moves import (
+    delete_copies_now_and_then,
+    erase_copies,
+    move_rows_now_and_then,
+)
 from sharding_app.testing.simulation.particular import MULE
 from sharding_app.testing.simulation.projections import Operator
 from sharding_app.testing.simulation.resizes import is_resized, resize_now_and_then
@@ -71,6 +77,9 @@ def _operate(stage: Stage) -> None:
         stage.job(world.outside, resize_now_and_then(world))
     if has_closings(world.seed):
         stage.job(world.outside, move_now_and_then(world))
+    if has_moves(world.seed):
+        stage.job(world.outside, move_rows_now_and_then(world))
+        stage.job(world.outside, delete_copies_now_and_then(world))
 
 
 def _operate_projections(stage: Stage) -> None:
@@ -187,6 +196,8 @@ async def erase(stage: Stage, host: TypeHost, number: int, entity: str) -> None:
         awaited.remove(epoch)
     if answer == "away" and epoch:
         witness.cut_short[name] = epoch, stage.world.now
+    else:
+        await erase_copies(stage.world, host.type.name, entity)
 
 
 def _start(loop: SimLoop, job: Coroutine[Any, Any, None]) -> None:
