@@ -29,7 +29,7 @@ class Numbering(msgspec.Struct, frozen=True, array_like=True):
     done: int = 0
     "How many groups the resize has changed."
     revision: int = 0
-    "How often any of these has changed."
+    "Rises with each change of these, and where further journals may follow a change that was lost."
 
     @property
     def resizing(self) -> bool:

@@ -31,7 +31,7 @@ from sharding_app.ports.lifeline import LifelineSession
 from sharding_app.ports.store import ClusterStore
 from sharding_app.protocol.ids import ShardId
 from sharding_app.protocol.liveness.shard_lease import LeaseTerms
-from sharding_app.protocol.records import Backend
+from sharding_app.protocol.records import Backend, Lineage
 from tests.support.scratch import empty_tables
 
 
@@ -65,6 +65,11 @@ class World(Protocol):
 
     async def lie(self, type_id: int, shard: ShardId, journal: str) -> None:
         """Say in the cluster's own rows in which journal a shard lies."""
+
+    async def of_other_lineage(self) -> None:
+        """Let the last election be one of another lineage than the server's: it has been
+        promoted.
+        """
         ...
 
 
@@ -134,6 +139,10 @@ class PostgresWorld:
                 [journal, type_id, shard],
             )
 
+    async def of_other_lineage(self) -> None:
+        async with await psycopg.AsyncConnection.connect(**self.params, autocommit=True) as admin:
+            await admin.execute("UPDATE sharding_coordinator SET lineage = 'former/1'")
+
     async def close(self) -> None:
         for adapter in self._made:
             await adapter.close()
@@ -195,6 +204,9 @@ class MemoryWorld:
         cluster = self._server.cluster
         (name,) = [each for each, number in cluster.type_ids.items() if number == type_id]
         cluster.journals[name, shard] = journal
+
+    async def of_other_lineage(self) -> None:
+        self._server.cluster.lineage = Lineage("former", 1)
 
 
 @asynccontextmanager

@@ -369,10 +369,13 @@ class ClusterWrites:
         row.
         """
         yield Lock(COORDINATOR)
-        yield Pause.COMMIT
         server = self._server
-        now = server.date().timestamp()
-        return self._rows.raise_term(incarnation, server.identity.lineage, now)
+        lineage = server.identity.lineage
+        if self._rows.places and self._rows.lineage not in (None, lineage):
+            for name in sorted(self._rows.types):
+                yield Lock(("type", name))
+        yield Pause.COMMIT
+        return self._rows.raise_term(incarnation, lineage, server.date().timestamp())
 
     def guard(self, term: Term) -> Steps[None]:
         """Share the term's row to the end. Raises StaleTerm, also if it was raised during the

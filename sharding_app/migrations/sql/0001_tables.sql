@@ -71,7 +71,7 @@ CREATE TABLE sharding_type (
     -- Of a resize: the number of shards that there are to be (0: none is under way), and how many groups have changed.
     shards_wanted integer NOT NULL DEFAULT 0 CHECK (shards_wanted >= 0),
     groups_resized integer NOT NULL DEFAULT 0 CHECK (groups_resized >= 0),
-    -- How often any of the numbers of shards has changed.
+    -- Rises with each change of these numbers, and in a new era where there are further journals.
     shards_revision bigint NOT NULL DEFAULT 0,
     -- Numbers of shards that nodes may still declare, since resizes have begun or ended there.
     declared_shards integer[] NOT NULL DEFAULT '{}',

@@ -15,6 +15,11 @@ An epoch that is given in an era is at least the era's first term, so none is ev
 a restored row may keep its shard's home and its low epoch. So homes are announced with a term:
 epochs are compared within one era, and the later era wins.
 
+Further journals may follow numbers of shards from steps of a resize that the cluster's server has
+lost. So the election that begins an era also gives the numbers of each type a revision that is not
+below its term. A journal then goes back to the numbers that the cluster has, with the first shard
+that is taken there in the era.
+
 A home whose row is lost may be valid in the former lineage for a while. Nodes that knew that
 lineage wait for the end of its leases before theirs come back (`protocol.liveness.node_lease`). A
 node that joins knows nothing of it, so it waits when it is elected, unless the rows show that
