@@ -46,6 +46,10 @@ def test_a_third_of_the_seeds_have_further_journals_and_others_have_none() -> No
         assert {seed % 2 for seed in kinds} == {0, 1}
         assert {len(journals_of(seed)) for seed in kinds} == {1, 2}
     assert not set(SEEDS) & set(resizes.SEEDS)
+    both = [seed for seed in range(96) if journals_of(seed) and resizes.is_resized(seed)]
+    assert both == sorted(resizes.BESIDE_JOURNALS)
+    assert {seed % 2 for seed in both} == {0, 1}
+    assert {len(journals_of(seed)) for seed in both} == {1, 2}
 
 
 def test_each_fault_of_a_journal_is_drawn() -> None:

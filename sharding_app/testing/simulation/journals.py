@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 SEEDS = (11, 16, 23, 24, 28, 29, 30, 33, 34, 36, 37, 40, 42, 45, 46)
 """Of 48 seeds those with further journals: of both kinds, with workers, followers and archives, two
-with projections, and none with resizes."""
+with projections. `resizes` says which of them are resized too."""
 NAMES = ("second", "third")
 
 
@@ -76,7 +76,8 @@ class JournalChecker:
 
     def is_in(self, key: ShardKey) -> str:
         """Return the name of the journal in which a shard lies, as far as it is known."""
-        return self._lie.get(key, CLUSTERS_OWN)
+        known = self._lie.get(key)  # a shard that a resize has just made has a row, and no home yet
+        return self._world.server.cluster.journals.get(key, CLUSTERS_OWN) if known is None else known
 
     def has_moved(self, key: ShardKey) -> bool:
         return key in self._moved

@@ -213,6 +213,10 @@ class Registry:
             self.world.server.cluster.type_ids[made.name],
             self.world.server_of(made.name, number),
         )
+        # A further journal follows a step of a resize when a shard is taken there next.
+        here = server.cluster.numbers_here.get(type_id)
+        if here is not None:
+            number = here.shard_of(entity)
         return entity in server.journal.remembered.get((type_id, number), ())
 
     # -- Inside ------------------------------------------------------------------------------------

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from sharding_app.testing.simulation.world import World
 
 SEEDS = (21, 22, 25, 26, 31, 41, 47)
-"""Of 48 seeds those with resizes."""
+"""Of 48 seeds those with resizes, and none with further journals."""
+BESIDE_JOURNALS = (64, 72, 81, 88, 93)
+"""Of 96 seeds those with resizes beside further journals: of both kinds, with two journals and with
+three, some with closings of shards too."""
 RESIZES = 12
 NUMBERS = (1, 2, 3, 4, 6, 8, 12)
 AT_ONCE = 2
@@ -21,7 +24,7 @@ AT_ONCE = 2
 
 
 def is_resized(seed: int) -> bool:
-    return seed % 48 in SEEDS
+    return seed % 48 in SEEDS or seed % 96 in BESIDE_JOURNALS
 
 
 async def resize_now_and_then(world: World) -> None:
