@@ -53,7 +53,7 @@ RELIED_UPON = {
     "DateStyle": "ISO",
 }
 """Sent with the connection request, which overrides settings of a role or database. `rely.sql` sets
-the others."""
+the others of a line."""
 _UNUSABLE_CLASSES = {"3D", "3F", "42"}
 """No such database or schema; no such table or function, or no right to it. A setting that was
 wrong for a moment lasts as long as the connection. If the error has another reason, a new
@@ -110,9 +110,10 @@ def _escaped(value: str) -> str:
 
 def command_parameters(conninfo: Conninfo, purpose: str) -> dict[str, Any]:
     """Return the parameters for an operator's command: it waits for no lock for long, but fails
-    with a message.
+    with a message. What its statements rely upon holds against settings of the role.
     """
-    options = session_options(str(conninfo.get("options") or ""), {"lock_timeout": "2s"})
+    settings = {**RELIED_UPON, "lock_timeout": "2s"}
+    options = session_options(str(conninfo.get("options") or ""), settings)
     return {**conninfo, "application_name": application_name("", purpose), "options": options}
 
 

@@ -77,10 +77,13 @@ _SETTINGS = (
     "SELECT set_config('statement_timeout', '0', false),"
     " set_config('TimeZone', 'UTC', false), set_config('DateStyle', 'ISO, YMD', false), set_config('bytea_output', 'hex', false),"
     " set_config('idle_in_transaction_session_timeout', %s::text, false),"
+    " CASE WHEN current_setting('transaction_timeout', true) <> '0'"
+    " THEN set_config('transaction_timeout', '0', false) END,"
     " CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')"
     " THEN set_config('synchronous_commit', 'on', false) END"
 )
-"""These hold against the settings of the role. A long copy is not ended by a time limit. A row is
+"""These hold against the settings of the role. A long copy is not ended by a time limit, nor is a
+comparison, which is one transaction; the setting for that is newer than our oldest server. A row is
 durable in the target before the switch says that it lies there. A command that is frozen loses its
 locks. Both databases write the same row as the same text.
 """

@@ -731,21 +731,23 @@ def test_a_command_whose_lock_is_lost_keeps_others_from_its_rows(both: Both) -> 
 
 def test_settings_of_a_role_do_not_weaken_a_move(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     for params in both.params.values():
-        weak = "-c synchronous_commit=off -c statement_timeout=30s -c idle_in_transaction_session_timeout=1s"
-        monkeypatch.setitem(params, "options", weak)
+        weak = {
+            "synchronous_commit": "off", "statement_timeout": "30s", "idle_in_transaction_session_timeout": "1s",
+            "idle_session_timeout": "1s", "transaction_timeout": "1s", "default_transaction_isolation": "serializable",
+        }  # fmt: skip
+        monkeypatch.setitem(params, "options", " ".join(f"-c {name}={value}" for name, value in weak.items()))
     both.fill("", IDS[:20])
     wait = moving._Move._homes
     shown: list[Any] = []
 
     def beside(self: Any, *args: Any) -> Any:
         for each in (self._cluster, self._source, self._target):
-            for setting in ("synchronous_commit", "statement_timeout", "idle_in_transaction_session_timeout"):
-                shown.extend(each.execute(f"SHOW {setting}").fetchone())
+            shown.extend(each.execute(f"SHOW {setting}").fetchone()[0] for setting in weak)
         return wait(self, *args)
 
     monkeypatch.setattr(moving._Move, "_homes", beside)
     both.move(at_once=SHARDS)
-    assert shown == ["on", "0", "1min"] * 3
+    assert shown == ["on", "0", "1min", "0", "0", "read committed"] * 3
 
 
 def test_rows_are_the_same_whatever_databases_write_times_like(
