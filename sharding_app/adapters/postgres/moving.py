@@ -576,6 +576,8 @@ def _leave(
 
 
 def _make_tables(source: Connection) -> None:
+    """Make what is missing. No other command drops any of it before the transaction ends."""
+    _hold_tables(source)
     source.execute(
         "CREATE TABLE IF NOT EXISTS sharding_moving (type_id integer PRIMARY KEY, target text NOT NULL,"
         ' shards integer[] NOT NULL, walking text NOT NULL, entity text COLLATE "C" NOT NULL, seq bigint NOT NULL)'
@@ -588,7 +590,12 @@ def _make_tables(source: Connection) -> None:
     source.execute("CREATE TABLE IF NOT EXISTS sharding_moving_message (LIKE sharding_message)")
 
 
+def _hold_tables(source: Connection) -> None:
+    source.execute("SELECT pg_advisory_xact_lock(hashtext('sharding_move_journal/tables'))")
+
+
 def _unwatch(source: Connection, number: int) -> None:
+    _hold_tables(source)
     ((there,),) = source.execute("SELECT to_regclass('sharding_moving') IS NOT NULL").fetchall()
     if not there:
         return

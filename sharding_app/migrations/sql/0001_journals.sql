@@ -157,15 +157,19 @@ BEGIN
     IF to_regclass('@schema@.sharding_moving_message') IS NULL THEN
         RETURN;
     END IF;
-    WITH back AS (
-        DELETE FROM @schema@.sharding_moving_message m WHERE m.type_id = of_type AND m.shard = ANY (shards) RETURNING m.*
-    )
-    INSERT INTO @schema@.sharding_message (
-            id, type_id, shard, entity, epoch, seq, position, target_type, target, command, args, due, key, every, reply_to,
-            on_failure, failures, parked, error, at, occasion)
-        SELECT b.id, b.type_id, b.shard, b.entity, s.epoch, b.seq, b.position, b.target_type, b.target, b.command, b.args,
-            b.due, b.key, b.every, b.reply_to, b.on_failure, b.failures, b.parked, b.error, b.at, b.occasion
-        FROM back b JOIN @schema@.sharding_shard s ON s.type_id = b.type_id AND s.shard = b.shard;
+    BEGIN
+        WITH back AS (
+            DELETE FROM @schema@.sharding_moving_message m WHERE m.type_id = of_type AND m.shard = ANY (shards) RETURNING m.*
+        )
+        INSERT INTO @schema@.sharding_message (
+                id, type_id, shard, entity, epoch, seq, position, target_type, target, command, args, due, key, every, reply_to,
+                on_failure, failures, parked, error, at, occasion)
+            SELECT b.id, b.type_id, b.shard, b.entity, s.epoch, b.seq, b.position, b.target_type, b.target, b.command, b.args,
+                b.due, b.key, b.every, b.reply_to, b.on_failure, b.failures, b.parked, b.error, b.at, b.occasion
+            FROM back b JOIN @schema@.sharding_shard s ON s.type_id = b.type_id AND s.shard = b.shard;
+    EXCEPTION WHEN undefined_table THEN
+        NULL; -- The last move has ended meanwhile: nothing was in the table.
+    END;
 END
 $unstash$;
 
