@@ -26,6 +26,8 @@ from typing import Any, NamedTuple
 from sharding_app.protocol.ids import Epoch, ShardId
 
 ROUNDS = 30
+PASSES = 6
+"""Tries to let shards change over. A vacuum of a large table ends meanwhile."""
 MOMENT_SECONDS = 0.2
 CLOSED_SECONDS = 10.0
 """A move that stops keeps shards closed for no longer."""
@@ -33,6 +35,10 @@ CLOSED_SECONDS = 10.0
 
 class CannotMove(Exception):
     """No shard is moved, or no further one; the text says why, and what to do."""
+
+
+class InUse(CannotMove):
+    """A table was in use for longer than a request waits."""
 
 
 class Limits(NamedTuple):
@@ -44,6 +50,10 @@ class Limits(NamedTuple):
     closed: float = CLOSED_SECONDS
     look: float = 0.05
     "Between two looks."
+    rest: float = 15.0
+    "For the copy of the rest, behind the last homes."
+    in_use: float = 10.0
+    "Until shards try again to change over, open meanwhile, where a table was in use."
 
 
 class Wanted(NamedTuple):
@@ -278,9 +288,7 @@ class Move:
         yield from self._tell(Step("compared"))
         for first in range(0, len(self._shards), at_once):
             shards = self._shards[first : first + at_once]
-            yield from self._catch_up()
-            began = self._now
-            yield from self._pass(shards)
+            began = yield from self._pass_at_last(shards)
             yield from self._tell(Step("switched", len(shards), shards, self._now - began))
             yield from self._ask(Leave())
         yield from self._ask(Unwatch())
@@ -330,6 +338,21 @@ class Move:
 
     # -- The switch ----------------------------------------------------------------------------
 
+    def _pass_at_last(self, shards: Sequence[ShardId]) -> Asking:
+        """Return when the try began that was the last one."""
+        tried = 0
+        while True:
+            yield from self._catch_up()
+            began, tried = self._now, tried + 1
+            try:
+                yield from self._pass(shards)
+            except InUse:
+                if tried == PASSES:
+                    raise
+                yield from self._ask(Wait(self._limits.in_use))
+            else:
+                return began
+
     def _pass(self, shards: Sequence[ShardId]) -> Course:
         """Close shards, copy the rest, and let them lie in the target. Opens them if that fails."""
         # Before anything is closed, projections have to be close behind.
@@ -340,7 +363,13 @@ class Move:
             yield from self._await_homes(shards)
             raised = yield from self._fence(shards)
             # The fence has waited for the last writers: a snapshot behind it has all their notes.
+            until = self._now + self._limits.rest
             while (yield from self._ask(Apply())).is_full:
+                if self._now > until:
+                    raise CannotMove(
+                        f"Nodes write more rows of {self._wanted.type} than this command copies. Shards {listed(shards)} are open again,"
+                        " and lie where they were. Run the command again at a quieter time."
+                    )
                 yield from self._keep_closed(shards)
             yield from self._await_projections(shards, closed=True)
             yield from self._switch(shards, raised)

@@ -64,7 +64,7 @@ TRIES_WHILE_CLOSED = 12
 PARTLY = "It took effect partly, in a journal that its target has left since."
 """What an operator reads at a message that is parked for it."""
 
-_OWN = "AND r.epoch IS NOT NULL AND r.id <> ALL ({}::text[])"
+_BUT = "AND r.id <> ALL ({}::text[])"
 REMEMBERED = "type_id, shard, entity, epoch, at"
 MESSAGE = (
     "id, type_id, shard, entity, epoch, seq, position, target_type, target, command, args, due, key, every, reply_to,"
@@ -426,20 +426,35 @@ class _Move:
     def _put_rest(self, shards: Sequence[ShardId], source: Connection, messages: str) -> None:
         """Copy messages, remembered ids and marks, in place of those that the target has.
         `messages`: the table without its prefix.
+
+        The rows come into tables of this session first: no node waits for what this process sends.
         """
+        tables = (
+            (messages, "message", MESSAGE, sql.SQL("AND r.epoch IS NOT NULL")),
+            ("remembered", "remembered", REMEMBERED, sql.SQL("")),
+            ("taken", "taken", MARK, sql.SQL("")),
+        )
+        for table, into, columns, condition in tables:
+            staged, like = (sql.Identifier(each) for each in (f"sharding_staged_{into}", f"sharding_{into}"))
+            self._target.execute(sql.SQL("CREATE TEMP TABLE IF NOT EXISTS {} (LIKE {})").format(staged, like))
+            self._target.execute(sql.SQL("TRUNCATE pg_temp.{}").format(staged))
+            selected = select_of_shards(table, columns, self._type_id, dict.fromkeys(shards, 0), condition)
+            pipe(source, selected, self._target, f"staged_{into}", columns)
 
         def put() -> None:
             self._target.execute("LOCK TABLE sharding_taken IN SHARE ROW EXCLUSIVE MODE")
             held = self._hold(shards)
             self._clear_rest(shards)
-            replaced = [] if self._wanted.target else self._replaced_timers(shards, source, messages)
-            for table, into, columns, condition in (
-                (messages, "message", MESSAGE, sql.SQL(_OWN).format(sql.Literal(replaced))),
-                ("remembered", "remembered", REMEMBERED, sql.SQL("")),
-                ("taken", "taken", MARK, sql.SQL("")),
-            ):
-                selected = select_of_shards(table, columns, self._type_id, held, condition)
-                pipe(source, selected, self._target, into, columns)
+            replaced = [] if self._wanted.target else self._replaced_timers(shards)
+            for _, into, columns, _ in tables:
+                but = sql.SQL(_BUT).format(sql.Literal(replaced)) if into == "message" else sql.SQL("")
+                selected = select_of_shards(f"staged_{into}", columns, self._type_id, held, but)
+                statement = sql.SQL("INSERT INTO {} ({}) {}").format(
+                    sql.Identifier(f"sharding_{into}"),
+                    sql.SQL(", ").join(sql.Identifier(each) for each in columns.split(", ")),
+                    selected,
+                )
+                self._target.execute(statement)
             self._target.execute(
                 QUERIES["move_settle_marks"],
                 {"type_id": self._type_id, "shards": list(shards), "partly": PARTLY},
@@ -453,18 +468,14 @@ class _Move:
         self._target.execute(QUERIES["move_clear_remembered"], named)
         self._target.execute(QUERIES["move_clear_marks"], named)
 
-    def _replaced_timers(self, shards: Sequence[ShardId], source: Connection, messages: str) -> list[str]:
+    def _replaced_timers(self, shards: Sequence[ShardId]) -> list[str]:
         """Let the later one count of two timers of an entity with one key, its own and one from
         outside, as where both lie in one journal. Delete those that are here, and return those that
         do not come along.
         """
         named = {"type_id": self._type_id, "shards": list(shards)}
-        own = source.execute(
-            sql.SQL(
-                "SELECT entity, key, id, at FROM {} WHERE type_id = %(type_id)s AND shard = ANY (%(shards)s) AND key IS NOT NULL"
-                " AND epoch IS NOT NULL"
-            ).format(sql.Identifier(f"sharding_{messages}")),
-            named,
+        own = self._target.execute(
+            "SELECT entity, key, id, at FROM pg_temp.sharding_staged_message WHERE key IS NOT NULL"
         ).fetchall()
         keys = {"entities": [each[0] for each in own], "keys": [each[1] for each in own]}
         outside = {

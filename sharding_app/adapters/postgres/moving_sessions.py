@@ -2,7 +2,8 @@
 
 Contract: a session works as the owner of the tables, whatever settings its role has. No transaction
 waits for a lock for long, and none of a command that is frozen lasts for long: nodes work beside
-it.
+it. Since no time limit ends a server that waits for rows (`COPY … FROM STDIN`), none is sent where
+locks are held that nodes wait for.
 """
 
 import time
@@ -17,7 +18,7 @@ from sharding_app.adapters.postgres.connection import Conninfo, command_paramete
 from sharding_app.adapters.postgres.further_journals import Connection, Further, UnknownJournals, connect
 from sharding_app.adapters.postgres.moving_locks import hold_rows
 from sharding_app.adapters.postgres.sql import QUERIES
-from sharding_app.protocol.moving import CLOSED_SECONDS, CannotMove
+from sharding_app.protocol.moving import CLOSED_SECONDS, CannotMove, InUse
 
 IDLE_SECONDS = 60
 """A command that is frozen in a transaction loses it."""
@@ -52,7 +53,11 @@ def session(name: str, conninfo: Conninfo, further: Further) -> Iterator[Connect
             "SELECT set_config('search_path', quote_ident(%s::text) || ', pg_temp', false)", [schema]
         )
         connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(owner)))
-        connection.execute(_SETTINGS, [IDLE_SECONDS * 1000])
+        if connection.execute(
+            "SELECT has_database_privilege(current_database(), 'TEMPORARY')"
+        ).fetchone() != (True,):
+            raise CannotMove(f"{owner} has to be allowed to make temporary tables in {name or 'DATABASE'}.")
+        connection.execute(_SETTINGS, [IDLE_SECONDS * 1000] * 2)
         yield connection
 
 
@@ -76,7 +81,7 @@ def rows_session(
 _SETTINGS = (
     "SELECT set_config('statement_timeout', '0', false),"
     " set_config('TimeZone', 'UTC', false), set_config('DateStyle', 'ISO, YMD', false), set_config('bytea_output', 'hex', false),"
-    " set_config('idle_in_transaction_session_timeout', %s::text, false),"
+    " set_config('idle_in_transaction_session_timeout', %s::text, false), set_config('tcp_user_timeout', %s::text, false),"
     " CASE WHEN current_setting('transaction_timeout', true) <> '0'"
     " THEN set_config('transaction_timeout', '0', false) END,"
     " CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')"
@@ -85,7 +90,8 @@ _SETTINGS = (
 """These hold against the settings of the role. A long copy is not ended by a time limit, nor is a
 comparison, which is one transaction; the setting for that is newer than our oldest server. A row is
 durable in the target before the switch says that it lies there. A command that is frozen loses its
-locks. Both databases write the same row as the same text.
+locks, also where the server waits for it in the middle of an answer. Both databases write the same
+row as the same text.
 """
 
 
@@ -95,13 +101,12 @@ def briefly(connection: Connection, work: Callable[[], T], tries: int = TRIES) -
         try:
             with connection.transaction():
                 connection.execute(f"SET LOCAL lock_timeout = '{round(LOCK_SECONDS * 1000)}ms'")
-                connection.execute(
-                    f"SET LOCAL idle_in_transaction_session_timeout = '{round(CLOSED_SECONDS)}s'"
-                )
+                for setting in ("idle_in_transaction_session_timeout", "tcp_user_timeout"):
+                    connection.execute(f"SET LOCAL {setting} = '{round(CLOSED_SECONDS)}s'")
                 return work()
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
             if tried == tries:
-                raise CannotMove(
+                raise InUse(
                     f"A table was in use at each of {tries} tries ({error}). Run the command again when that has ended: a dump or an"
                     " open transaction, mostly."
                 ) from error

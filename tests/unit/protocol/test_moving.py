@@ -13,6 +13,7 @@ from sharding_app.protocol.moving import (
     Applied,
     CannotMove,
     Close,
+    InUse,
     Limits,
     Move,
     Open,
@@ -25,7 +26,7 @@ from sharding_app.protocol.moving import (
     Wanted,
 )
 
-LIMITS = Limits(homes=5.0, projections=2.0, closed=4.0, look=0.5)
+LIMITS = Limits(homes=5.0, projections=2.0, closed=4.0, look=0.5, rest=3.0, in_use=7.0)
 RAISED = {1: 8, 2: 9, 3: 4}
 ANSWERS: Mapping[str, Callable[[Any], Any]] = {
     "Prepare": lambda _: True,
@@ -48,7 +49,7 @@ class Shell:
     def __init__(self, source: str = "", target: str = "journal_b", **answers: Callable[[Any], Any]) -> None:
         self.now = 100.0
         self.asked: list[Any] = []
-        self._answers = {**ANSWERS, **answers}
+        self._answers: dict[str, Callable[[Any], Any]] = {**ANSWERS, **answers}
         self._move = Move(Wanted("shop.Cart", source, target, [3, 1, 2]), LIMITS)
 
     def run(self, at_once: int = 2) -> list[str]:
@@ -78,7 +79,7 @@ class Shell:
                 self.now += getattr(request, "seconds", 0.0) if isinstance(request, moving.Wait) else 0.0
                 try:
                     value = self._answer(request)
-                except OSError as error:
+                except (OSError, CannotMove) as error:
                     request = course.throw(error)
                     continue
             try:
@@ -142,6 +143,46 @@ def test_shards_wait_open_for_projections_that_are_far_behind() -> None:
     with pytest.raises(CannotMove, match="it fills"):
         shell.run()
     assert not shell.of(Close)
+
+
+def test_shards_try_again_where_a_table_is_in_use() -> None:
+    """A vacuum takes its time; they are open meanwhile."""
+    answers = iter([InUse("by a vacuum")] * 2)
+
+    def switched(request: Switch) -> int:
+        for error in answers:
+            raise error
+        return len(request.raised)
+
+    shell = Shell("journal_a", "", Switch=switched)
+    names = shell.run(at_once=3)
+    assert names.count("Close") == names.count("Switch") == 3
+    assert [each.seconds for each in shell.of(moving.Wait)] == [7.0] * 2
+    waits = [place for place, name in enumerate(names) if name == "Wait"]
+    assert all(names[place - 1] == "Open" for place in waits)
+
+    def in_use(_: Any) -> None:
+        raise InUse("by a vacuum")
+
+    shell = Shell("journal_a", "", Switch=in_use)
+    with pytest.raises(InUse):
+        shell.run()
+    assert shell.names()[-1] == "Open"
+
+
+def test_shards_are_opened_where_more_is_written_than_copied() -> None:
+    """The notes are those of the whole type, whose other shards have homes."""
+    shell = Shell()
+
+    def applied(_: Any) -> Applied:
+        shell.now += 1.0
+        return Applied(2000, is_full=bool(shell.of(Close)))
+
+    shell._answers["Apply"] = applied
+    with pytest.raises(CannotMove, match="Nodes write more rows of"):
+        shell.run()
+    assert shell.names()[-1] == "Open"
+    assert shell.of(Renew)
 
 
 def test_a_move_is_taken_back() -> None:

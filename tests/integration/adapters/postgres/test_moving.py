@@ -750,6 +750,56 @@ def test_settings_of_a_role_do_not_weaken_a_move(both: Both, monkeypatch: pytest
     assert shown == ["on", "0", "1min", "0", "0", "read committed"] * 3
 
 
+@pytest.mark.parametrize(("source", "target"), [("", THERE), (THERE, "")])
+def test_no_mark_waits_for_rows_that_the_command_sends(
+    both: Both, monkeypatch: pytest.MonkeyPatch, source: str, target: str
+) -> None:
+    """No time limit of a server ends a session that waits for them: the command may be frozen."""
+    if source:
+        both.fill("", IDS[:20])
+        both.move(source)
+        both.delete()
+    else:
+        both.fill(source, IDS[:20])
+    before, sends, sent = both.stored(source), copied_rows.pipe, list[str]()
+
+    def frozen(*args: Any) -> None:
+        with both.connections[target].transaction():
+            both.run(target, "SET LOCAL lock_timeout = '1s'")
+            both.run(target, "LOCK TABLE sharding_taken IN ROW EXCLUSIVE MODE")
+            both.run(target, "SELECT FROM sharding_shard WHERE type_id = 1 FOR NO KEY UPDATE")
+        sent.append(args[3])
+        sends(*args)
+
+    monkeypatch.setattr(moving, "pipe", frozen)
+    both.move(target, at_once=SHARDS)
+    assert len(sent) == 6
+    assert both.stored(target) == before
+
+
+def test_an_owner_that_may_make_no_temporary_tables(both: Both) -> None:
+    """It is told so before anything is copied."""
+    ((database, me),) = both.run(THERE, "SELECT current_database(), current_user")
+    for statement in (
+        "CREATE ROLE owner_without_temporary", "GRANT CREATE ON SCHEMA public TO owner_without_temporary",
+        "ALTER TABLE sharding_event OWNER TO owner_without_temporary",
+        f'REVOKE TEMPORARY ON DATABASE "{database}" FROM PUBLIC',
+    ):  # fmt: skip
+        both.run(THERE, statement)
+    try:
+        with pytest.raises(
+            CannotMove, match=r"owner_without_temporary has to .* temporary tables in journal_b"
+        ):
+            both.move()
+    finally:
+        for statement in (
+            f'ALTER TABLE sharding_event OWNER TO "{me}"', "DROP OWNED BY owner_without_temporary",
+            "DROP ROLE owner_without_temporary", f'GRANT TEMPORARY ON DATABASE "{database}" TO PUBLIC',
+        ):  # fmt: skip
+            both.run(THERE, statement)
+    assert both.run("", "SELECT FROM sharding_move WHERE step <> 'copying'") == []
+
+
 def test_rows_are_the_same_whatever_databases_write_times_like(
     both: Both, monkeypatch: pytest.MonkeyPatch
 ) -> None:
