@@ -327,7 +327,7 @@ class Journals(Archive):
         self._refuse_hosts(name)
         shards = range(self.type(name).config.number_of_shards)
         journals = [journal_of(name, each, self._weights) for each in shards]
-        wanted = {"type_id": number, "shards": [*shards], "journals": journals}
+        wanted = {"type_id": number, "number": len(shards), "shards": [*shards], "journals": journals}
         self._connection.execute(QUERIES["journal_spread"], wanted)
         self._look(self.type(name))
 

@@ -23,7 +23,7 @@ from sharding_app.entities.sharding.workers import ShardedDaemonProcess
 from sharding_app.errors import ProjectionError
 from sharding_app.ports.projections import HandlerFailed, NotReady, Part, Refused
 from sharding_app.protocol.allocation.workers import WORKERS
-from sharding_app.protocol.journals import CLUSTERS_OWN
+from sharding_app.protocol.journals import CLUSTERS_OWN, PROJECTION_WORKERS
 
 logger = logging.getLogger("sharding.projection")
 
@@ -165,7 +165,7 @@ class PartWorker(Worker):
 
 def workers_of(projection: ProjectionType) -> str:
     """Return the name of the entity type of a projection's workers."""
-    return f"{WORKERS}projection:{projection.name}"
+    return f"{PROJECTION_WORKERS}{projection.name}"
 
 
 def declare_workers(projections: Iterable[ProjectionType]) -> None:
@@ -175,5 +175,5 @@ def declare_workers(projections: Iterable[ProjectionType]) -> None:
             f"{each.cls.__name__}Worker", (PartWorker,), {"projection": each, "__module__": __name__}
         )
         ShardedDaemonProcess.start(
-            f"projection:{each.name}", worker=worker, workers=each.parts, role=each.role
+            workers_of(each).removeprefix(WORKERS), worker=worker, workers=each.parts, role=each.role
         )

@@ -35,3 +35,10 @@ def test_a_new_journal_takes_its_share_and_no_other_changes() -> None:
 def test_types_are_spread_in_different_ways() -> None:
     weights = {"": 1.0, "b": 1.0}
     assert spread(weights) != [journal_of("shop.Auction", shard, weights) for shard in range(MANY)]
+
+
+def test_workers_of_projections_lie_in_the_clusters_own() -> None:
+    """They follow all journals: one that is down must not stop them for the others."""
+    assert {journal_of("workers:projection:shop.Open", shard, {"": 0.0, "b": 1.0}) for shard in range(8)} == {
+        ""
+    }

@@ -23,7 +23,7 @@ from sharding_app.adapters.postgres.deletion import (
 )
 from sharding_app.adapters.postgres.further_journals import JournalDown, UnknownJournals
 from sharding_app.adapters.postgres.joined_journals import Journals
-from sharding_app.adapters.postgres.transfer import Age, Moved, StoredRow
+from sharding_app.adapters.postgres.transfer import Age, Moved, Resizing, StoredRow
 from sharding_app.embedded import Servers
 from sharding_app.management.commands.sharding_import import _groups
 from sharding_app.operations.archiving import archive_entities, count_entities
@@ -264,6 +264,26 @@ def test_shards_that_have_no_row_are_spread_by_an_import(two: Two) -> None:
     assert found == {shard: journal_of(TYPE, shard, WEIGHTS) for shard in range(SHARDS)}
     there = {shard for (shard,) in sql(two.other, "SELECT shard FROM sharding_shard WHERE home IS NULL")}
     assert there == {shard for shard, name in found.items() if name}
+
+
+def test_an_import_spreads_no_shards_of_a_type_whose_resize_begins_meanwhile(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are to become one lie in one journal."""
+    sql(two.own, "DELETE FROM sharding_shard WHERE shard > 0")
+    of_class = Journals.type
+
+    def resizes(self: Journals, name: str) -> Any:
+        found = of_class(self, name)
+        sql(two.own, "SELECT * FROM sharding_resize_v1(%s, %s, 1, 'me')", TYPE, SHARDS)
+        return found
+
+    with Journals(two.own, two.further, weights=WEIGHTS) as journals:
+        number = journals.type(TYPE).number
+        monkeypatch.setattr(Journals, "type", resizes)
+        with pytest.raises(Resizing):
+            journals.begin(number, TYPE, "me")
+    assert sql(two.own, "SELECT shard FROM sharding_shard") == [(0,)]
 
 
 @pytest.mark.parametrize("journal", ["", "b"])
