@@ -598,7 +598,10 @@ def _make_tables(source: Connection) -> None:
         ' type_id integer NOT NULL, entity text COLLATE "C" NOT NULL, shard integer NOT NULL, first bigint NOT NULL, last bigint NOT NULL)'
         " WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000)"
     )
-    source.execute("CREATE TABLE IF NOT EXISTS sharding_moving_message (LIKE sharding_message)")
+    # Each look at marks asks for ids here.
+    source.execute(
+        "CREATE TABLE IF NOT EXISTS sharding_moving_message (LIKE sharding_message, PRIMARY KEY (id))"
+    )
 
 
 def _hold_tables(source: Connection) -> None:

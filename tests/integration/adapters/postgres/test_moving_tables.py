@@ -66,3 +66,11 @@ async def test_a_home_takes_shards_while_the_tables_are_dropped(params: dict[str
             await behind(watcher, first, second, lambda: second.execute(take))
         assert not await value(watcher, TABLE)
         assert await value(watcher, "SELECT count(*) FROM sharding_shard") == 1
+
+
+async def test_messages_that_are_taken_out_are_found_by_their_ids(params: dict[str, Any]) -> None:
+    """Homes of all journals ask for a thousand ids at once."""
+    await make(params)
+    async with await connect(params) as watcher:
+        keys = "SELECT pg_get_indexdef(indexrelid) FROM pg_index WHERE indrelid = 'sharding_moving_message'::regclass"
+        assert str(await value(watcher, keys)).endswith("(id)")
