@@ -136,7 +136,8 @@ class ClusterRows:
         return frozenset(name for each in up for name in self.journals_of.get(each, ()))
 
     def journals_used(self) -> frozenset[str]:
-        return frozenset(name for name in self.journals.values() if name)
+        lying = (self.journals.get((row.type, row.shard), CLUSTERS_OWN) for row in self.present())
+        return frozenset(name for name in lying if name)
 
     def shard_journals(self, type_id: int) -> dict[ShardId, str]:
         return {

@@ -225,6 +225,19 @@ def test_shards_of_a_former_number_lie_with_the_entities_that_they_get(both: Bot
     take_all(both, THERE)
 
 
+def test_a_journal_that_all_shards_have_left_is_not_used(both: Both) -> None:
+    """Also where shards of a former, larger number have a row that names it."""
+    both.fill("")
+    both.move()
+    both.delete()
+    resize(both, 4)
+    both.move("")
+    both.run("", "TRUNCATE sharding_move")
+    for query in ("journals_used", "journals_with_copies"):
+        for types in (None, ["shop.Cart"]):
+            assert rows(both.connections[""], query, {"types": types}) == []
+
+
 def take_all(both: Both, journal: str) -> None:
     """Let a home take all shards of a further journal."""
     numbers = both.run(

@@ -11,6 +11,7 @@ import pytest_asyncio
 from sharding_app.ports.journal import JournalUnavailable
 from sharding_app.protocol.delivery.deliveries import BackOff
 from sharding_app.protocol.ids import shard_of
+from sharding_app.protocol.records import ShardRow
 from sharding_app.runtime.base.config import DeliverySettings, NodeConfig
 from tests.unit.runtime.delivery.shop import Owner, Passing, Target
 from tests.unit.runtime.delivery.two_journals import AskedCluster
@@ -290,12 +291,15 @@ async def test_the_mark_of_a_row_that_has_moved_to_another_journal_stays(cluster
 
 async def test_marks_stay_while_a_journal_is_used_that_this_node_does_not_know(cluster: AskedCluster) -> None:
     """The row may have moved there with its shard."""
-    cluster.server.cluster.journals["some.Type", 0] = "third"
+    shards, journals = cluster.server.cluster.shards, cluster.server.cluster.journals
+    await Owner.ref(NEAR).seen()
+    there = OWNER, next(each for each in range(SHARDS) if (OWNER, each) not in shards)
+    shards[there], journals[there] = ShardRow(*there, 1, None, "stopped"), "third"
     await Owner.ref(NEAR).send_to(FAR, ["x"])
     await noted(Target, FAR, f"x from {NEAR}")
     await travel(60.0)
     assert len(cluster.marks(SECOND)) == 1
-    del cluster.server.cluster.journals["some.Type", 0]
+    journals[there] = ""
     await nothing_left(cluster)
 
 
