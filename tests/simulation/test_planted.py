@@ -145,6 +145,10 @@ OF_A_TEST = {
         "tests/simulation/test_own_rows.py",
         "test_rows_in_doubt_are_not_told_as_stored_before_the_standby_has_them",
     ),
+    "projection_waits_for_all_journals": (
+        "tests/unit/runtime/projections/test_worker.py",
+        "test_each_journal_has_turns_of_its_own",
+    ),
     "row_stays_wrong": (
         "tests/simulation/test_world.py",
         "test_a_row_that_says_something_else_of_its_node_is_written_again",
