@@ -138,8 +138,11 @@ class Database:
         return int(self.value("SELECT checkpoints_timed + checkpoints_req FROM pg_stat_bgwriter"))
 
     def journal_bytes(self) -> int:
-        """Return the size of the journal with its indexes."""
-        sizes = self._everywhere("SELECT pg_total_relation_size('sharding_event')")
+        """Return the size of the journal with its indexes, and of all partitions if it has any."""
+        sizes = self._everywhere(
+            "SELECT pg_total_relation_size('sharding_event') + coalesce(sum(pg_total_relation_size(relid)), 0)"
+            " FROM pg_partition_tree('sharding_event')"
+        )
         return sum(int(size) for (size,) in sizes)
 
     def messages(self, type_name: str, prefix: str = "") -> bool:
