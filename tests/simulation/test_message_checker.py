@@ -47,6 +47,7 @@ class Stage:
         return SimpleNamespace(
             witness=witness, obstacles=SimpleNamespace(refused=self.refused), server=server, now=0.0,
             servers={"": server}, journals=(), broke=self.broken.append, transition=lambda *_: None,
+            lies_in=lambda *_: True, where=SimpleNamespace(lies_in=lambda *_: True),
         )  # fmt: skip
 
     def stage(self, name: str, event: str, *given: Order) -> None:
@@ -62,7 +63,7 @@ class Stage:
             self.judge.committed(name, new, at if began is None else began)
 
     def park(self, token: str) -> None:
-        row = SimpleNamespace(args=msgspec.msgpack.encode([token]))
+        row = SimpleNamespace(args=msgspec.msgpack.encode([token]), type_id=1, shard=0, epoch=None)
         self.rows[token] = SimpleNamespace(row=row, parked=True)
 
     def moved(self, name: str, *cents: int) -> None:

@@ -151,7 +151,7 @@ def _stays_out(_: Any) -> Any:
     def unstash(
         self: Any, type_id: int, shards: Iterable[ShardId], epochs: Mapping[tuple[int, ShardId], int]
     ) -> None:
-        """Leave it to nobody to put messages back."""
+        """Put no message back."""
 
     return unstash
 
