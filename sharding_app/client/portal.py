@@ -196,6 +196,11 @@ class Portal:
 
     # -- On the loop -------------------------------------------------------------------------------
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether calls wait for the process to join."""
+        return bool(self._early)
+
     def joined(self, process: Process) -> None:
         """Take the process, and begin the calls that came before it."""
         self.process = process
@@ -386,7 +391,7 @@ class BackgroundPortal:
         self._make_process = make_process
         loop = new_loop()
         self.portal = Portal(loop, timeout, limits, followed)
-        self._halt: asyncio.Event
+        self._halt = asyncio.Event()
         self._thread = threading.Thread(target=self._run, args=(loop,), name="sharding-client", daemon=True)
         self._thread.start()
 
@@ -416,15 +421,19 @@ class BackgroundPortal:
             loop.close()
 
     async def _live(self) -> None:
-        self._halt = asyncio.Event()
         await self._keep_joined(self._halt)
         for _ in range(LAST_TURNS):
             await asyncio.sleep(0)
 
     async def _keep_joined(self, halt: asyncio.Event) -> None:
-        """Belong to the cluster, joining it as often as necessary."""
+        """Belong to the cluster, joining it as often as necessary.
+
+        A script may have told and ended before this began: then it joins once, for its tells.
+        """
         delay = RETRY_SECONDS
-        while not halt.is_set():
+        joins = self.portal.is_awaited
+        while joins or not halt.is_set():
+            joins = False
             process = None
             try:
                 self.portal.waits_for = "PostgreSQL"

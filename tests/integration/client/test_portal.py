@@ -12,7 +12,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -379,3 +379,27 @@ def test_a_script_that_tells_and_ends_says_goodbye(client: Live) -> None:
     assert done.returncode == 0, done.stderr
     assert Cart.ref("portal-script").sync.total() == 4
     until(lambda: links_of_the_home("portal-script") <= before, 15, "its link is gone")
+
+
+def test_a_portal_whose_thread_begins_after_its_end_says_goodbye(client: Live) -> None:
+    """A short script may be over before the thread of its client has had a turn."""
+    Cart.ref("portal-late").sync.add("parent")
+    before = links_of_the_home("portal-late")
+    left = threading.Event()
+
+    class LateLoop(asyncio.SelectorEventLoop):
+        def run_until_complete(self, future: Any) -> Any:
+            assert left.wait(30)
+            return super().run_until_complete(future)
+
+    arguments = Cart.ref("portal-late").add._handler.encode(("script",), {})
+    told = Call("shop.Cart", "portal-late", "add", arguments, None, "", tell=True)
+    background = BackgroundPortal(wiring.client_process, LateLoop, 30.0)
+    for _ in range(3):
+        background.portal.tell(told)
+    background.close(0.0)
+    left.set()
+    background._thread.join(60)
+    assert not background._thread.is_alive()
+    until(lambda: Cart.ref("portal-late").sync.total() == 4, 30, "its tells have arrived")
+    until(lambda: links_of_the_home("portal-late") <= before, 15, "its link is gone")
