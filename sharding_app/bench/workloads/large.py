@@ -16,9 +16,11 @@ from sharding_app.operations.snapshot import read_snapshot
 
 IN_FLIGHT = 64
 SECONDS = 4.0
-RECOVERED = 3000
+RECOVERED = 20_000
+"""Entities that are woken: fewer are over in a fifth of a second. A small database has fewer."""
 EVENTS = 10
 LOOKS = 9
+PAGES = 90
 PAGE = 50
 
 
@@ -32,7 +34,8 @@ async def large(run: Run) -> AsyncIterator[Result]:
     shape = Shape(**sizes, divided=name_of(BenchAccount) if run.partitions else "")
     if shape.divided:
         await run.database.arun(refuse_partitions, run.database)
-    before = [each async for each in _measured(run, "empty")]
+    recovered = min(RECOVERED, max(600, shape.entities // 10))
+    before = [each async for each in _measured(run, "empty", recovered)]
     for each in before:
         yield each
     began = time.perf_counter()
@@ -43,7 +46,7 @@ async def large(run: Run) -> AsyncIterator[Result]:
         workload="large", entities=shape.entities, count=shape.events, ops_per_s=shape.events / seconds,
         note=f"filled: {shape.types} types of {shape.shards} shards; {size / 1e6:.0f} MB of events{_layout(shape)}",
     )  # fmt: skip
-    found = [each async for each in _measured(run, "filled")]
+    found = [each async for each in _measured(run, "filled", recovered)]
     for each, earlier in zip(found, before, strict=True):
         if each.ops_per_s and earlier.ops_per_s:
             each.ratio = {"of empty": each.ops_per_s / earlier.ops_per_s}
@@ -52,7 +55,7 @@ async def large(run: Run) -> AsyncIterator[Result]:
         yield each
 
 
-async def _measured(run: Run, state: str) -> AsyncIterator[Result]:
+async def _measured(run: Run, state: str, recovered: int) -> AsyncIterator[Result]:
     in_flight = max(run.in_flight, default=IN_FLIGHT)
     async with bench_cluster(run.nodes or 1, run.options) as cluster:
         name = name_of(BenchAccount)
@@ -64,10 +67,10 @@ async def _measured(run: Run, state: str) -> AsyncIterator[Result]:
         result.note = f"{state}: durable"
         yield result
         run.progress(f"large, {state}: recover")
-        entities = [f"{state}-{number}" for number in range(RECOVERED)]
+        entities = [f"{state}-{number}" for number in range(recovered)]
         await run.database.arun(write_histories, run.database, name, entities, shards, EVENTS)
         waking = at_once(
-            lambda number: BenchAccount.ref(entities[number]).total(), in_flight, count=RECOVERED
+            lambda number: BenchAccount.ref(entities[number]).total(), in_flight, count=recovered
         )
         result = await measured(cluster, "large", in_flight, waking)
         result.note = f"{state}: recover, {EVENTS} events each"
@@ -100,7 +103,7 @@ def _pages(state: str, name: str, entities: Sequence[str]) -> Result:
     events = Event.objects.filter(type_id=number).defer("payload", "reply").order_by("entity", "seq")
     seconds = []
     shown = 0
-    for entity in entities[:: RECOVERED // LOOKS]:
+    for entity in entities[:: len(entities) // PAGES]:
         began = time.perf_counter()
         shown += len(events.filter(entity__gte=entity)[:PAGE])
         seconds.append(time.perf_counter() - began)
