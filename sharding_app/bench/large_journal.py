@@ -8,6 +8,8 @@ entity's events lie on different pages, as in life, and their times are spread o
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from django.db import ProgrammingError
+
 from sharding_app.adapters.postgres.partitioning import change_layout, read_layout
 from sharding_app.bench.database import Database
 from sharding_app.bench.isolation import PREFIX
@@ -107,8 +109,10 @@ def refuse_partitions(database: Database) -> None:
         raise CannotBePartitioned("the journal has events of other types, and partitions would stay")
 
 
-def fill(database: Database, shape: Shape, progress: Callable[[str], None]) -> None:
-    """Write all rows, on the database's thread."""
+def fill(database: Database, shape: Shape, progress: Callable[[str], None]) -> bool:
+    """Write all rows, on the database's thread. False: the server still has to write their pages,
+    since the role may not ask it for a checkpoint.
+    """
     database.execute(_TYPES, NAMES, shape.shards, shape.types)
     database.execute(_SHARDS, NAMES)
     if shape.divided:
@@ -130,3 +134,8 @@ def fill(database: Database, shape: Shape, progress: Callable[[str], None]) -> N
     progress("large, collecting statistics")
     for table in ("event", "snapshot", "remembered", "shard"):
         database.execute(f"VACUUM (ANALYZE) sharding_{table}")
+    try:
+        database.execute("CHECKPOINT")
+    except ProgrammingError:
+        return False
+    return True
