@@ -78,7 +78,7 @@ def test_a_broken_promise_is_told(live_tables: Live, tmp_path: Path) -> None:
         )
     try:
         done = live_tables.manage(
-            "sharding_torture", "--minutes", "0.01", "--stages", "3", "--entities", "50", "--faults", "stall",
+            "sharding_torture", "--minutes", "0.01", "--stages", "1", "--entities", "50", "--faults", "stall",
             "--keep", str(tmp_path), seconds=240,
         )  # fmt: skip
     finally:

@@ -15,7 +15,7 @@ def test_messages_between_two_nodes(live_tables: Live) -> None:
 
 
 def test_timers_that_are_due_and_timers_that_wait(live_tables: Live) -> None:
-    idle, burst, pending = bench(live_tables, "timers", "--entities", "3000")
+    idle, burst, pending = bench(live_tables, "timers", "--entities", "3000", "--seconds", "2")
     assert idle["count"] == 500
     assert 0 <= idle["p50_ms"] <= idle["p99_ms"]
     assert burst["count"] == 300

@@ -70,7 +70,8 @@ async def _idle(run: Run, cluster: BenchCluster) -> Result:
     """Measure from the time at which each is due until the append begins that it causes."""
     run.progress(f"timers, {IDLE_TIMERS} on an idle cluster")
     begin = await _now(run) + 2.0
-    dues = [begin + number * IDLE_SECONDS / IDLE_TIMERS for number in range(IDLE_TIMERS)]
+    span = run.seconds or IDLE_SECONDS
+    dues = [begin + number * span / IDLE_TIMERS for number in range(IDLE_TIMERS)]
     for due in dues:
         await BenchTimed.ref(f"l{due!r}").at(datetime.fromtimestamp(due, UTC))
     await _fired(run, "", dues[-1] - await _now(run))
@@ -85,7 +86,7 @@ async def _burst(run: Run, cluster: BenchCluster, count: int, shards: int) -> Re
     nodes, name = len(cluster.nodes), name_of(BenchTimed)
     await cluster.close()
     await _write(run, "b", count, shards)
-    due = await _now(run) + BURST_AFTER_SECONDS
+    due = await _now(run) + (run.seconds or BURST_AFTER_SECONDS)
     await run.database.arun(run.database.rows, MOVE, due, name, "b")
     await cluster.add(nodes)
     started = await _now(run)
