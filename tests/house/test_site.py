@@ -28,7 +28,7 @@ from sharding_app.embedded import DataFolder, Secret, Servers
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = "python3 -m venv .venv && .venv/bin/python -m pip install -qr requirements.txt && .venv/bin/python manage.py runcluster"
-TEST = "python3 -m venv .venv && .venv/bin/python -m pip install -qr requirements.txt && .venv/bin/python -m pytest -q -n 3"
+TEST = "python3 -m venv .venv && .venv/bin/python -m pip install -qr requirements.txt && .venv/bin/python -m pytest -q -n 4"
 
 
 def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
