@@ -28,6 +28,11 @@ STRIDE = 1 if SECONDS else 3
 is tested says at which.
 """
 IDS = [f"e{number}" for number in range(60)]
+LOCKS = (
+    "FROM pg_locks WHERE locktype = 'advisory' AND objid = 1"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+"""Those of commands that move shards of the type, in one database: other tests share the server."""
 ALL = {
     "event": "SELECT entity, seq, shard, name, version, payload::text, command_id, command, reply, partial, at",
     "snapshot": "SELECT entity, seq, shard, state::text, at",
@@ -713,7 +718,8 @@ def test_a_command_that_was_frozen_changes_no_shard_that_lives_in_the_target(bot
         if step.name == "begun":
             break
     # Its session has ended meanwhile, another command has moved the shards, and a home has one.
-    both.run("", "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objid = 1")
+    for journal in ("", THERE):
+        both.run(journal, f"SELECT pg_terminate_backend(pid) {LOCKS}")
     both.move(at_once=SHARDS)
     both.run(THERE, "UPDATE sharding_shard SET home = 'n-2', step = 'home', epoch = epoch + 1")
     before = both.stored(THERE)
@@ -730,7 +736,7 @@ def test_a_command_whose_lock_is_lost_keeps_others_from_its_rows(both: Both) -> 
     next(frozen)
     both.run(
         "",
-        "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objid = 1"
+        f"SELECT pg_terminate_backend(pid) {LOCKS}"
         " AND classid = (hashtext('sharding_move_journal')::bigint & 4294967295)::oid",
     )
     with pytest.raises(CannotMove, match=r"of shop\.Cart is still at work in default"):
