@@ -6,7 +6,8 @@ is deleted only while that is so: each piece holds the shard's row of `sharding_
 shard moves into the copy's database or out of it meanwhile. Before the first piece the journal in
 which the shard lies has answered, as one of this cluster, and has a row of the shard. An erasure of
 an entity goes through its left copies too, and tells projections nothing there: they follow the
-entity where it lies.
+entity where it lies. It leaves a copy of it that is being made to the command that makes it, and no
+move of the type begins meanwhile: what the entity stores after its erasure may come there.
 """
 
 import time
@@ -26,7 +27,7 @@ from sharding_app.adapters.postgres.further_journals import (
     rows,
     whereabouts_of,
 )
-from sharding_app.adapters.postgres.moving_locks import hold_rows
+from sharding_app.adapters.postgres.moving_locks import hold_rows, keep_beginnings_away
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.ports.journal import Erasure
 from sharding_app.protocol.ids import EntityId, ShardId
@@ -223,8 +224,8 @@ class _Copy:
         shard = places.shard_of(entity, written)
         if places.journal_of(entity, written) == self._source:
             return False
-        if any(each.shard == shard and each.target == self._source and not each.is_left for each in known):
-            return False  # it is on its way there
+        if _comes(known, shard, self._source):
+            return False
         # After a resize its shard may be another one than the one that has left.
         others = {each.shard for each in known if each.is_left and each.source == self._source}
         return shard in self._shards or others <= set(self._shards)
@@ -283,18 +284,24 @@ def _copies_with(
     """Return the journals in which shards of a type have left copies that may have an entity, and
     how statements name it there. The copies stay until the transaction ends, if there is one.
     """
-    found = []
-    left = [each for each in moves(cluster, [type_name]) if each.is_left]
+    found: list[tuple[str, dict[str, Any]]] = []
+    known = moves(cluster, [type_name])
+    if not any(each.is_left for each in known):
+        return found
+    type_id = known[0].type_id
+    keep_beginnings_away(cluster, type_id)
+    known = moves(cluster, [type_name])
+    left = [each for each in known if each.is_left]
     for source in sorted({each.source for each in left}):
         if source and source not in further:
             raise UnknownJournals([source])
         shards = [each.shard for each in left if each.source == source]
-        type_id = left[0].type_id
         rows(cluster, "left_hold", {"type_id": type_id, "shards": shards, "source": source})
         places = whereabouts(cluster, type_id)
         wanted: dict[str, Any] = {"type_id": type_id, "entity": entity, "shards": shards}
         if places.by_hash:
-            if places.journal_of(entity, 0) == source:
+            shard = places.shard_of(entity, 0)
+            if places.journal_of(entity, 0) == source or _comes(known, shard, source):
                 continue
             wanted["shards"] = None  # all of its rows there are a copy
         found.append((source, wanted))
@@ -302,6 +309,11 @@ def _copies_with(
 
 
 # -- All ------------------------------------------------------------------------------------------
+
+
+def _comes(known: Sequence[Moved], shard: ShardId, journal: str) -> bool:
+    """Tell whether a shard is on its way to a journal."""
+    return any(each.shard == shard and each.target == journal and not each.is_left for each in known)
 
 
 @contextmanager

@@ -48,7 +48,7 @@ from sharding_app.adapters.postgres.further_journals import (
     stand,
     whereabouts_of,
 )
-from sharding_app.adapters.postgres.moving_locks import move_alone
+from sharding_app.adapters.postgres.moving_locks import hold_beginnings, move_alone
 from sharding_app.adapters.postgres.moving_projections import Followers
 from sharding_app.adapters.postgres.moving_sessions import briefly, rows_session, session
 from sharding_app.adapters.postgres.sql import QUERIES
@@ -276,6 +276,10 @@ class _Move:
     def _begin(self) -> None:
         wanted = self._wanted
         with self._cluster.transaction():
+            if not hold_beginnings(self._cluster, self._type_id):
+                raise CannotMove(
+                    f"An erasure goes through copies that shards of {wanted.type} have left: wait until it has ended."
+                )
             self._cluster.execute("SELECT FROM sharding_type WHERE id = %s FOR UPDATE", [self._type_id])
             ((resizing,),) = self._cluster.execute(
                 "SELECT shards_wanted > 0 FROM sharding_type WHERE id = %s", [self._type_id]

@@ -3,7 +3,8 @@
 Contract: the locks last as long as their sessions. In the cluster's own database a command that
 moves shards of a type is alone, and one that removes or puts back what the type has stored lets
 none of them begin. In each journal one command at a time copies rows of the type, or deletes
-copies: its session there may outlast that in the cluster's own database.
+copies: its session there may outlast that in the cluster's own database. While an erasure goes
+through left copies of the type, no move of it begins: the erasure has looked where shards lie.
 """
 
 from typing import LiteralString
@@ -35,6 +36,26 @@ def hold_rows(journal: Connection, type_id: int) -> bool:
     except psycopg.errors.LockNotAvailable:
         return False
     return True
+
+
+def hold_beginnings(cluster: Connection, type_id: int) -> bool:
+    """Let a move of shards begin in this transaction. False: an erasure goes through left copies
+    for longer than this session waits for a lock.
+    """
+    try:
+        cluster.execute(
+            "SELECT pg_advisory_xact_lock(hashtext('sharding_move_journal/begin'), %s)", [type_id]
+        )
+    except psycopg.errors.LockNotAvailable:
+        return False
+    return True
+
+
+def keep_beginnings_away(cluster: Connection, type_id: int) -> None:
+    """Let no move of shards begin before this transaction ends."""
+    cluster.execute(
+        "SELECT pg_advisory_xact_lock_shared(hashtext('sharding_move_journal/begin'), %s)", [type_id]
+    )
 
 
 def _tried(connection: Connection, statement: LiteralString, type_id: int) -> bool:

@@ -115,6 +115,14 @@ def test_an_erasure_leaves_a_copy_that_is_being_made_to_its_command(two: Two) ->
         assert (stored(copy, entity), stored(truth, entity)) == (EVENTS, 0)
 
 
+def test_an_erasure_leaves_it_also_where_other_shards_have_left_copies(two: Two) -> None:
+    """What the entity has stored after its erasure may be in that copy by then."""
+    move(two, HERE[0])
+    copy, truth = move(two, THERE[0], "copying")
+    assert erase(two.own, TYPE, THERE[0], "me", 1.0, bool, two.further)[1] == WHOLE
+    assert (stored(copy, THERE[0]), stored(truth, THERE[0])) == (EVENTS, 0)
+
+
 def test_an_erasure_needs_all_journals_that_have_a_copy(two: Two) -> None:
     copy, truth = move(two, THERE[0])
     away = {"b": {**two.other, "port": "1"}}

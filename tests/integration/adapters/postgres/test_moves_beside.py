@@ -12,13 +12,13 @@ import pytest
 from sharding_app.adapters.postgres import left_copies
 from sharding_app.adapters.postgres.deletion import ShardsMove, remove_journal
 from sharding_app.adapters.postgres.joined_journals import Journals
-from sharding_app.adapters.postgres.left_copies import NotDeleted, delete_left_copies
+from sharding_app.adapters.postgres.left_copies import NotDeleted, delete_left_copies, erase_in_copies
 from sharding_app.adapters.postgres.moving import move_shards
 from sharding_app.ports.journal import Erasure
 from sharding_app.protocol.ids import shard_of
 from sharding_app.protocol.moving import CannotMove
 from tests.integration.adapters.postgres import test_moving
-from tests.integration.adapters.postgres.test_moving import IDS, SHARDS, THERE, Both, alias
+from tests.integration.adapters.postgres.test_moving import IDS, SHARDS, THERE, Both, alias, message_of
 
 databases, both = test_moving.databases, test_moving.both
 TYPE = "shop.Cart"
@@ -102,3 +102,33 @@ def test_rows_that_come_back_are_not_deleted_with_the_copies_of_others(
     coming = {each for each in IDS if shard_of(each, SHARDS) in back}
     assert {row[0] for row in both.stored("", set(back))["event"]} == coming
     assert {row[0] for row in both.stored("", set(back))["snapshot"]} == coming
+
+
+def test_an_erasure_deletes_nothing_of_a_shard_that_comes_meanwhile(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process stands still between its look and its deletion. The entity has begun anew."""
+    both.fill("", IDS[:20])
+    both.run("", "UPDATE sharding_type SET extractor = 'hash:crc32-1'")
+    both.move(shards=[3, 5])
+    for statement in (
+        "DELETE FROM sharding_move WHERE shard = 5",
+        "DELETE FROM sharding_event WHERE shard = 5",
+        "DELETE FROM sharding_snapshot WHERE shard = 5",
+    ):
+        both.run("", statement)
+    entity, before = message_of(5), both.stored(THERE, {5})
+    look = left_copies.whereabouts
+
+    def looks(*args: Any) -> Any:
+        found = look(*args)
+        with suppress(CannotMove):
+            both.move("", shards=[5])
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(left_copies, "whereabouts", looks)
+        erase_in_copies(both.params[""], further(both), TYPE, entity)
+    assert both.stored(both.places()[5], {5}) == before
+    both.move("", shards=[5])
+    assert both.stored("", {5}) == before
