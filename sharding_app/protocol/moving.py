@@ -99,7 +99,8 @@ class Prepare(NamedTuple):
 
 class Watch(NamedTuple):
     """In the source: note from now on which rows are written or deleted. Answers True if a former
-    call has begun with that, for the same shards and target.
+    call has begun with that, for the same shards and target, and has cleared the target, and both
+    servers go on in the same lineages.
     """
 
 

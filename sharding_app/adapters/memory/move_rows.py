@@ -6,8 +6,11 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from sharding_app.protocol.ids import EntityId, ShardId
+from sharding_app.protocol.records import Lineage
 
 MoveStep = Literal["copying", "closed", "moved"]
+NOT_CLEARED = "not cleared"
+"""Before the walk along the first table: what the target had is not deleted yet."""
 
 
 class MoveRow(NamedTuple):
@@ -32,7 +35,9 @@ class Watched(NamedTuple):
 
     target: str
     shards: frozenset[ShardId]
-    walking: str = "event"
+    lineages: tuple[Lineage, Lineage]
+    "Of this journal's server and of the other one's."
+    walking: str = NOT_CLEARED
     "The table that is walked along; empty: both are copied."
     after: tuple[EntityId, int] = ("", 0)
 

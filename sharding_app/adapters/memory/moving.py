@@ -19,7 +19,7 @@ from sharding_app.adapters.memory.journal_rows import Committed
 from sharding_app.adapters.memory.locks import Lock
 from sharding_app.adapters.memory.message_rows import Marked, Stored
 from sharding_app.adapters.memory.message_writes import MARKS, message_key
-from sharding_app.adapters.memory.move_rows import Watched
+from sharding_app.adapters.memory.move_rows import NOT_CLEARED, Watched
 from sharding_app.adapters.memory.projection_rows import key_of
 from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.adapters.memory.sessions import ConnectionLost, MayNotEnd, ServerError
@@ -204,9 +204,12 @@ class MemoryMover:
         yield Pause.COMMIT
         types, shards = self._source.journal.watching.types, frozenset(self._shards)
         known = types.get(self._type_id)
-        if known is not None and (known.target, known.shards) == (self.wanted.target, shards):
+        wanted = Watched(
+            self.wanted.target, shards, (self._source.identity.lineage, self._target.identity.lineage)
+        )
+        if known is not None and known.walking != NOT_CLEARED and known[:3] == wanted[:3]:
             return True
-        types[self._type_id] = Watched(self.wanted.target, shards)
+        types[self._type_id] = wanted
         return False
 
     def _stood(self, server: MemoryServer, raised: Mapping[ShardId, Epoch]) -> Steps[bool]:
@@ -235,7 +238,7 @@ class MemoryMover:
 
     async def _copy(self, table: str) -> int | None:
         watched = await self._call(SOURCE, READ, lambda: at_once(self._watched))
-        if watched.walking != table:
+        if (watched.walking if watched.walking != NOT_CLEARED else "event") != table:
             return None
         page = await self._call(SOURCE, READ, lambda: at_once(lambda: self._page(table, watched.after)))
         if not page:

@@ -20,6 +20,8 @@ ROWS_AT_FIRST = 2_000
 ROWS_AT_LEAST = 2_000
 """Smaller pieces may take longer than nodes take to write as many rows."""
 NOTES_AT_ONCE = 2_000
+NOT_CLEARED = "not cleared"
+"""Before the walk along the first table: what the target had is not deleted yet."""
 
 EVENT = "type_id, entity, seq, shard, epoch, name, version, payload, command_id, command, reply, partial, at"
 SNAPSHOT = "type_id, entity, seq, shard, epoch, state, at"
@@ -58,12 +60,14 @@ class RowCopy:
         self._hold = hold
 
     def all(self, table: str) -> Iterator[int]:
-        """Copy all rows of a table, from where a former call has come to. Yields how many ranges
-        are copied.
+        """Copy all rows of a table, from where a former call has come to; what the target had is
+        deleted by then. Yields how many ranges are copied.
         """
         ((walking, entity, seq),) = self._source.execute(
             "SELECT walking, entity, seq FROM sharding_moving WHERE type_id = %s", [self._type_id]
         ).fetchall()
+        if walking == NOT_CLEARED:
+            walking = "event"
         if walking != table:
             return  # it is done
         limit, copied = ROWS_AT_FIRST, 0

@@ -33,6 +33,7 @@ from psycopg import sql
 
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.copied_rows import (
+    NOT_CLEARED,
     NOTES_AT_ONCE,
     Different,
     RowCopy,
@@ -308,7 +309,8 @@ class _Move:
 
     def _watch(self) -> bool:
         """Note from now on which rows of the type are written or deleted in the source. Tell
-        whether they have been noted since a former call began.
+        whether they have been noted since a former call began. In another lineage of a server the
+        copy begins again: its last rows may be missing there, or those that it was made of.
         """
         number, run = self._type_id, self._source.execute
         ((partitioning,),) = run("SELECT to_regclass('sharding_partitioning') IS NOT NULL").fetchall()
@@ -317,14 +319,23 @@ class _Move:
                 f"The layout of {self._names(self._from)} is being changed: end that first (manage.py sharding_partition)."
             )
         _make_tables(self._source)
-        found = run("SELECT target, shards FROM sharding_moving WHERE type_id = %s", [number]).fetchall()
-        if found and (found[0][0], set(self._shards)) == (self._wanted.target, set(found[0][1])):
-            return True
+        lineages = ", ".join(rows(each, "move_lineage", {})[0][0] for each in (self._source, self._target))
+        found = run(
+            "SELECT target, lineages, shards, walking FROM sharding_moving WHERE type_id = %s", [number]
+        ).fetchall()
+        if found and found[0][3] != NOT_CLEARED:
+            *known, shards, _ = found[0]
+            if (known, set(shards)) == ([self._wanted.target, lineages], set(self._shards)):
+                return True
+        given = {
+            "type": number, "target": self._wanted.target, "shards": self._shards, "lineages": lineages,
+            "walking": NOT_CLEARED,
+        }  # fmt: skip
         run(
-            "INSERT INTO sharding_moving AS m VALUES (%(type)s, %(target)s, %(shards)s, 'event', '', 0)"
-            " ON CONFLICT (type_id) DO UPDATE SET target = %(target)s, shards = %(shards)s, walking = 'event',"
-            " entity = '', seq = 0",
-            {"type": number, "target": self._wanted.target, "shards": self._shards},
+            "INSERT INTO sharding_moving AS m VALUES (%(type)s, %(target)s, %(shards)s, %(lineages)s, %(walking)s, '', 0)"
+            " ON CONFLICT (type_id) DO UPDATE SET target = %(target)s, shards = %(shards)s, lineages = %(lineages)s,"
+            " walking = %(walking)s, entity = '', seq = 0",
+            given,
         )
         if not found:
             for table in ("event", "snapshot"):
@@ -354,8 +365,9 @@ class _Move:
             self._copy.compare()
         except Different as error:
             raise CannotMove(
-                f"The copy differs from its source: {error}. The shards lie where they were. Take the copy back with --cancel,"
-                " and report this."
+                f"The copy differs from its source: {error}. The shards lie where they were. Was {self._names(self._from)} or"
+                f" {self._names(self._wanted.target)} put back to a former state since the copy began? Take the copy back with"
+                " --cancel, and move the shards again. If none of the two was, report this."
             ) from error
 
     def _hold(self, shards: Sequence[ShardId]) -> dict[ShardId, Epoch]:
@@ -595,7 +607,7 @@ def _make_tables(source: Connection) -> None:
     _hold_tables(source)
     source.execute(
         "CREATE TABLE IF NOT EXISTS sharding_moving (type_id integer PRIMARY KEY, target text NOT NULL,"
-        ' shards integer[] NOT NULL, walking text NOT NULL, entity text COLLATE "C" NOT NULL, seq bigint NOT NULL)'
+        ' shards integer[] NOT NULL, lineages text NOT NULL, walking text NOT NULL, entity text COLLATE "C" NOT NULL, seq bigint NOT NULL)'
     )
     source.execute(
         "CREATE TABLE IF NOT EXISTS sharding_moving_touched (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,"

@@ -844,3 +844,51 @@ def test_a_move_is_taken_back(both: Both) -> None:
     assert both.run("", "SELECT FROM sharding_move") == []
     assert watched(both, "") == 0
     assert both.move()[-1] == "done"
+
+
+@pytest.mark.parametrize("server", ["target", "source"])
+def test_a_copy_begins_again_behind_a_failover(both: Both, server: str) -> None:
+    """The target lacks the last rows of the copy, or the source lacks rows that were copied."""
+    both.fill("", IDS[:20])
+    further = {THERE: both.params[THERE]}
+    steps = move_shards(both.params[""], further, "shop.Cart", THERE, None, "a test")
+    while next(steps).name != "compared":
+        pass
+    steps.close()
+    if server == "target":
+        both.run(THERE, "DELETE FROM sharding_event WHERE seq > 3")
+    else:
+        both.run("", "DELETE FROM sharding_event WHERE seq > 3")
+        both.run("", "TRUNCATE sharding_moving_touched")
+    before = both.stored("")
+    with pytest.raises(CannotMove, match="Was default or journal_b put back to a former state"):
+        both.move()
+    both.run("", "UPDATE sharding_moving SET lineages = 'the former ones'")
+    assert both.move()[-1] == "done"
+    assert both.stored(THERE) == before
+
+
+def test_a_call_that_was_killed_before_it_has_cleared_the_target_clears_it(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of a former move that was taken back without the target are there."""
+    both.fill("", IDS[:20])
+    before = both.stored("")
+    both.run(THERE, "INSERT INTO sharding_type (id, name, kind, number_of_shards, extractor, hash_version, role, store_mode)"
+        " VALUES (1, 'shop.Cart', '', %s, '', '', '', '')", SHARDS)  # fmt: skip
+    both.run(
+        THERE,
+        "INSERT INTO sharding_shard (type_id, shard, epoch, step) SELECT 1, n, 7, 'stopped' FROM generate_series(0, %s) n",
+        SHARDS - 1,
+    )
+    both.fill(THERE, IDS[20:24])
+
+    def dies(_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(copied_rows.RowCopy, "clear", dies)
+        with pytest.raises(Killed):
+            both.move()
+    assert both.move()[-1] == "done"
+    assert both.stored(THERE) == before
