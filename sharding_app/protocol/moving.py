@@ -295,15 +295,18 @@ class Move:
         yield from self._ask(Unwatch())
         yield from self._tell(Step("done", len(self._shards)))
 
-    def take_back(self) -> Course:
-        """Drop the copy of shards that have not been switched, and open them."""
+    def take_back(self, *, target_is_gone: bool = False) -> Course:
+        """Drop the copy of shards that have not been switched, and open them. Asks for nothing in a
+        target that is gone for good.
+        """
         yield from self._ask(Open(self._shards))
         if self._wanted.source:
             yield from self._ask(Unstash(self._shards))
         yield from self._ask(Unwatch())
-        yield from self._prepare()
-        yield from self._ask(ClearCopy())
-        yield from self._ask(ClearRest(self._shards))
+        if not target_is_gone:
+            yield from self._prepare()
+            yield from self._ask(ClearCopy())
+            yield from self._ask(ClearRest(self._shards))
         yield from self._ask(Forget(self._shards))
 
     # -- The copy ------------------------------------------------------------------------------

@@ -82,10 +82,12 @@ def delete_left_copies(
     progress: Callable[[Erasure], object] = bool,
     *,
     rows_at_once: int | None = None,
+    gone: str | None = None,
     names: Callable[[str], str] = repr,
 ) -> Erasure:
     """Delete the copies that shards of a type have left behind; None: all of its shards. Return the
-    rows. `names`: journals for people. Raises NotDeleted, JournalDown, psycopg.Error.
+    rows. `gone`: a journal that is lost for good, whose copies are forgotten. `names`: journals for
+    people. Raises NotDeleted, JournalDown, psycopg.Error.
 
     A shard without a left copy is passed over, so a call that was interrupted can be repeated.
     """
@@ -99,6 +101,12 @@ def delete_left_copies(
         for source in sorted({each.source for each in left}):
             some = [each for each in left if each.source == source]
             _refuse_lost(cluster, conninfo, further, some, names)
+            if source == gone:
+                told = (
+                    f"shards {listed(each.shard for each in some)} in {names(source)}, which is lost, by {by}"
+                )
+                _forget(cluster, _named(some), type_name, "left_copies_forgotten", told)
+                continue
             with _journal(source, conninfo, further) as journal:
                 if not hold_rows(journal, some[0].type_id):
                     raise NotDeleted(
@@ -167,11 +175,7 @@ class _Copy:
         self._type = left[0].type
         self._names = names
         self._shards = sorted(each.shard for each in left)
-        self._of: dict[str, Any] = {
-            "type_id": left[0].type_id,
-            "shards": self._shards,
-            "source": self._source,
-        }
+        self._of = _named(left)
 
     def refuse_living(self) -> None:
         """Raise NotDeleted where a further journal does not say that it was left."""
@@ -232,10 +236,19 @@ class _Copy:
 
     def forget(self, detail: str) -> None:
         """Say that the copies are gone."""
-        with self._cluster.transaction():
-            rows(self._cluster, "left_forget", self._of)
-            note = {"action": "left_copies_deleted", "type": self._type, "detail": detail}
-            self._cluster.execute(QUERIES["archive_note"], note)
+        _forget(self._cluster, self._of, self._type, "left_copies_deleted", detail)
+
+
+def _named(left: Sequence[Moved]) -> dict[str, Any]:
+    """Return the names by which statements know copies that shards of a type left in a journal."""
+    shards = sorted(each.shard for each in left)
+    return {"type_id": left[0].type_id, "shards": shards, "source": left[0].source}
+
+
+def _forget(cluster: Connection, of: dict[str, Any], type_name: str, action: str, detail: str) -> None:
+    with cluster.transaction():
+        rows(cluster, "left_forget", of)
+        cluster.execute(QUERIES["archive_note"], {"action": action, "type": type_name, "detail": detail})
 
 
 # -- One entity -----------------------------------------------------------------------------------

@@ -44,6 +44,8 @@ from sharding_app.adapters.postgres.deletion import UnknownTypes
 from sharding_app.adapters.postgres.further_journals import (
     Connection,
     Further,
+    JournalDown,
+    connect,
     epochs,
     rows,
     stand,
@@ -143,20 +145,23 @@ def move_shards(
 
 
 def settle_moves(
-    conninfo: Conninfo, further: Further, type_name: str, *, names: Callable[[str], str] = str
-) -> None:
-    """End what a call that was stopped has left undone behind its last switch. Raises as
-    `move_shards`.
+    conninfo: Conninfo, further: Further, type_name: str, *, gone: str | None = None,
+    names: Callable[[str], str] = str,
+) -> None:  # fmt: skip
+    """End what a call that was stopped has left undone behind its last switch, but not in a journal
+    that is `gone` for good. Raises as `move_shards`.
     """
     with session(CLUSTERS_OWN, conninfo, further) as cluster:
-        _settle(cluster, _be_alone(cluster, type_name), type_name, conninfo, further, names)
+        _settle(cluster, _be_alone(cluster, type_name), type_name, conninfo, further, names, gone)
 
 
 def cancel(
-    conninfo: Conninfo, further: Further, type_name: str, by: str, *, names: Callable[[str], str] = str
-) -> list[ShardId]:
+    conninfo: Conninfo, further: Further, type_name: str, by: str, *, gone: str | None = None,
+    names: Callable[[str], str] = str,
+) -> list[ShardId]:  # fmt: skip
     """Take back what is not switched: drop the copies, and open shards that are closed. Returns the
-    shards. Raises as `move_shards`.
+    shards. `gone`: a journal that is lost for good, whose copies are not dropped. Raises as
+    `move_shards`.
     """
     with session(CLUSTERS_OWN, conninfo, further) as cluster:
         number = _be_alone(cluster, type_name)
@@ -165,25 +170,59 @@ def cancel(
             " WHERE type_id = %s AND step <> 'moved' GROUP BY source, target",
             [number],
         ).fetchall()
+        if gone is not None:
+            _refuse_gone(gone, further, moving, names)
         done: list[ShardId] = []
         for journal, target, shards in moving:
             wanted = plan(cluster, type_name, target, shards)
             with ExitStack() as stack:
-                source, entered = (
+                source, *entered = (
                     stack.enter_context(rows_session(name, conninfo, further, number, type_name, names))
                     for name in (journal, target)
+                    if name != gone
                 )
-                _Move(wanted, journal, shards, cluster, source, entered, by, names).take_back()
+                if entered:
+                    _Move(wanted, journal, shards, cluster, source, entered[0], by, names).take_back()
+                else:
+                    _Remains(wanted, journal, shards, cluster, source, names).take_back_without_target(by)
             done += shards
         return sorted(done)
 
 
-class _Move:
-    """Carries out the requests of a move: shards of one type, from one journal to another."""
+def _refuse_gone(
+    gone: str,
+    further: Further,
+    moving: Sequence[tuple[str, str, Sequence[ShardId]]],
+    names: Callable[[str], str],
+) -> None:
+    refuse_answering(gone, further, names)
+    for journal, target, shards in moving:
+        if journal == gone:
+            raise CannotMove(
+                f"Shards {listed(shards)} lie in {names(gone)}, and {names(target)} has an unfinished copy of them. Put"
+                f" {names(gone)} back from a backup first (docs/journals.md): nothing is deleted in {names(target)} before that."
+            )
+
+
+def refuse_answering(gone: str, further: Further, names: Callable[[str], str]) -> None:
+    """Raise CannotMove where a journal that is said to be lost for good answers."""
+    if gone not in further:
+        return
+    try:
+        connect(gone, further, "moving").close()
+    except JournalDown:
+        return
+    raise CannotMove(f"{names(gone)} answers: it is not lost. Run the command without --gone.")
+
+
+class _Remains:
+    """Carries out those requests of a move that concern the cluster's own database and the source
+    alone.
+    """
 
     def __init__(
         self, wanted: Wanted, journal: str, shards: Sequence[ShardId], cluster: Connection, source: Connection,
-        target: Connection, by: str, names: Callable[[str], str],
+        names: Callable[[str], str],
     ) -> None:  # fmt: skip
         self._wanted = wanted
         self._type_id = wanted.type_id
@@ -191,26 +230,18 @@ class _Move:
         self._shards = sorted(shards)
         self._cluster = cluster
         self._source = source
-        self._target = target
-        self._by = by
         self._names = names
-        self._known: dict[ShardId, Epoch] = {}
-        "Epochs of the shards' rows in a further target, as this command has written them."
-        self._copy = RowCopy(wanted.type_id, wanted.places.shard_of, shards, source, target, self._hold)
-        self._copying: dict[str, Iterator[int]] = {}
-        "By table: the pieces that are left."
-        self._followers = Followers(
-            wanted.type, wanted.type_id, wanted.places, cluster, source, journal, wanted.target, names
-        )
         self._works = self._all_works()
 
-    def run(self, at_once: int) -> Iterator[Step]:
-        return self._carry_out(self._course().run(at_once))
-
-    def take_back(self) -> None:
-        """Drop the copy of shards that have not been switched, and open them."""
-        for _ in self._carry_out(self._course().take_back()):
+    def take_back_without_target(self, by: str) -> None:
+        """Open the shards, and forget that they were on their way."""
+        for _ in self._carry_out(self._course().take_back(target_is_gone=True)):
             pass
+        detail = (
+            f"shards {listed(self._shards)} from {self._names(self._wanted.target)}, which is lost, by {by}"
+        )
+        note = {"action": "move_taken_back", "type": self._wanted.type, "detail": detail}
+        self._cluster.execute(QUERIES["archive_note"], note)
 
     def _course(self) -> moves.Move:
         wanted = moves.Wanted(self._wanted.type, self._from, self._wanted.target, self._shards)
@@ -245,9 +276,59 @@ class _Move:
 
     def _all_works(self) -> dict[type, Callable[[Any], Any]]:
         return {
-            moves.Begin: lambda _: self._begin(),
             moves.Open: lambda each: self._open(each.shards),
             moves.Unstash: lambda each: self._unstash(each.shards),
+            moves.Unwatch: lambda _: self._end(),
+            moves.Forget: lambda each: self._forget(each.shards),
+        }
+
+    def _open(self, shards: Sequence[ShardId]) -> None:
+        self._cluster.execute(QUERIES["move_open"], {"type_id": self._type_id, "shards": list(shards)})
+
+    def _unstash(self, shards: Sequence[ShardId]) -> None:
+        self._source.execute(QUERIES["unstash"], {"type_id": self._type_id, "shards": list(shards)})
+
+    def _end(self) -> None:
+        """Note nothing more of the type in the source."""
+        briefly(self._source, lambda: _unwatch(self._source, self._type_id))
+
+    def _forget(self, shards: Sequence[ShardId]) -> None:
+        self._cluster.execute(
+            "DELETE FROM sharding_move WHERE type_id = %s AND shard = ANY (%s) AND step <> 'moved'",
+            [self._type_id, list(shards)],
+        )
+
+
+class _Move(_Remains):
+    """Carries out the requests of a move: shards of one type, from one journal to another."""
+
+    def __init__(
+        self, wanted: Wanted, journal: str, shards: Sequence[ShardId], cluster: Connection, source: Connection,
+        target: Connection, by: str, names: Callable[[str], str],
+    ) -> None:  # fmt: skip
+        super().__init__(wanted, journal, shards, cluster, source, names)
+        self._target = target
+        self._by = by
+        self._known: dict[ShardId, Epoch] = {}
+        "Epochs of the shards' rows in a further target, as this command has written them."
+        self._copy = RowCopy(wanted.type_id, wanted.places.shard_of, shards, source, target, self._hold)
+        self._copying: dict[str, Iterator[int]] = {}
+        "By table: the pieces that are left."
+        self._followers = Followers(
+            wanted.type, wanted.type_id, wanted.places, cluster, source, journal, wanted.target, names
+        )
+
+    def run(self, at_once: int) -> Iterator[Step]:
+        return self._carry_out(self._course().run(at_once))
+
+    def take_back(self) -> None:
+        """Drop the copy of shards that have not been switched, and open them."""
+        for _ in self._carry_out(self._course().take_back()):
+            pass
+
+    def _all_works(self) -> dict[type, Callable[[Any], Any]]:
+        return super()._all_works() | {
+            moves.Begin: lambda _: self._begin(),
             moves.Prepare: lambda each: self._prepare(each.shards),
             moves.Watch: lambda _: briefly(self._source, self._watch),
             moves.ClearCopy: lambda _: self._copy.clear(),
@@ -267,8 +348,6 @@ class _Move:
             moves.Switch: lambda each: self._switch(each.raised),
             moves.Leave: lambda _: self._leave(),
             moves.ClearRest: lambda each: self._clear_rest_held(each.shards),
-            moves.Unwatch: lambda _: self._end(),
-            moves.Forget: lambda each: self._forget(each.shards),
             moves.Wait: lambda each: time.sleep(each.seconds),
         }
 
@@ -394,9 +473,6 @@ class _Move:
     def _renew(self, shards: Sequence[ShardId], seconds: float) -> list[ShardId]:
         values = {"type_id": self._type_id, "shards": list(shards), "seconds": seconds}
         return [shard for (shard,) in rows(self._cluster, "move_renew", values)]
-
-    def _open(self, shards: Sequence[ShardId]) -> None:
-        self._cluster.execute(QUERIES["move_open"], {"type_id": self._type_id, "shards": list(shards)})
 
     def _homes(self, shards: Sequence[ShardId]) -> dict[ShardId, str]:
         found = epochs(self._cluster, self._type_id, shards)
@@ -535,28 +611,15 @@ class _Move:
         """Lock first what closings and resizes lock first."""
         self._cluster.execute("SELECT FROM sharding_type WHERE id = %s FOR NO KEY UPDATE", [self._type_id])
 
-    def _unstash(self, shards: Sequence[ShardId]) -> None:
-        self._source.execute(QUERIES["unstash"], {"type_id": self._type_id, "shards": list(shards)})
-
     # -- The end -------------------------------------------------------------------------------
 
     def _leave(self) -> None:
         _leave(self._cluster, self._source, self._type_id, self._wanted.type, self._from, self._names)
 
-    def _end(self) -> None:
-        """Note nothing more of the type in the source."""
-        briefly(self._source, lambda: _unwatch(self._source, self._type_id))
-
-    def _forget(self, shards: Sequence[ShardId]) -> None:
-        self._cluster.execute(
-            "DELETE FROM sharding_move WHERE type_id = %s AND shard = ANY (%s) AND step <> 'moved'",
-            [self._type_id, list(shards)],
-        )
-
 
 def _settle(
     cluster: Connection, type_id: int, type_name: str, conninfo: Conninfo, further: Further,
-    names: Callable[[str], str],
+    names: Callable[[str], str], gone: str | None = None,
 ) -> None:  # fmt: skip
     """Let former journals of shards say so, and note nothing more of the type where none is left to
     be copied.
@@ -565,6 +628,8 @@ def _settle(
         "SELECT source, bool_or(step <> 'moved') FROM sharding_move WHERE type_id = %s GROUP BY source",
         [type_id],
     ).fetchall():
+        if journal == gone:
+            continue
         with rows_session(journal, conninfo, further, type_id, type_name, names) as source:
             _leave(cluster, source, type_id, type_name, journal, names)
             if not copying:

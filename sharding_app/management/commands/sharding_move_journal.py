@@ -8,7 +8,7 @@ from django.db import DatabaseError, connections
 
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.left_copies import NotDeleted, delete_left_copies
-from sharding_app.adapters.postgres.moving import cancel, move_shards, settle_moves
+from sharding_app.adapters.postgres.moving import cancel, move_shards, refuse_answering, settle_moves
 from sharding_app.management.deletion_command import DatabaseCommand, amount
 from sharding_app.management.operator_command import refused, signed
 from sharding_app.management.progress import Progress
@@ -20,10 +20,14 @@ from sharding_app.operations.moves import Moving, read_moves
 from sharding_app.operations.snapshot import read_snapshot
 from sharding_app.ports.journal import Erasure
 from sharding_app.protocol.journals import CLUSTERS_OWN
-from sharding_app.protocol.moving import CannotMove, Step
+from sharding_app.protocol.moving import CannotMove, Step, listed
 from sharding_app.settings.load import get_settings
 
 AT_ONCE = 8
+_IF_IT_COMES_BACK = (
+    "An erasure does not reach these rows. Should the server come back, drop this database before a process uses it. If other"
+    " shards lie there, begin a move of these shards there, and take it back with --cancel: that deletes the rows."
+)
 
 
 class Command(DatabaseCommand):
@@ -37,7 +41,8 @@ class Command(DatabaseCommand):
         "  manage.py sharding_move_journal shop.Cart --to journal_b --yes      all shards of a type\n"
         "  manage.py sharding_move_journal shop.Cart --to journal_b --shards 0-31,40 --yes\n"
         "  manage.py sharding_move_journal shop.Cart --delete-source --yes     delete the copies that were left behind\n"
-        "  manage.py sharding_move_journal shop.Cart --cancel                  take back what has not changed over\n\n"
+        "  manage.py sharding_move_journal shop.Cart --cancel                  take back what has not changed over\n"
+        "  manage.py sharding_move_journal shop.Cart --cancel --gone journal_b   although its server is lost for good\n\n"
         "Exit codes: 0 done, 1 refused, 2 a server cannot be reached."
     )
 
@@ -61,29 +66,25 @@ class Command(DatabaseCommand):
         parser.add_argument(
             "--cancel", action="store_true", help="delete copies of shards that have not changed over"
         )
+        parser.add_argument(
+            "--gone",
+            metavar="NAME",
+            help="with --cancel or --delete-source: the journal NAME is lost for good; take back moves to it, or forget copies"
+            " that were left in it, without it",
+        )
         parser.add_argument("--yes", action="store_true", help="do it; without it, say what would be done")
 
     def work(self, options: dict[str, Any]) -> None:
         name: str | None = options["type"]
-        asked = [each for each in ("to", "delete_source", "cancel") if options[each]]
-        if len(asked) > 1:
-            raise refused("--to, --delete-source and --cancel exclude each other.")
-        if options["shards"] and not (options["to"] or options["delete_source"]):
-            raise refused("--shards belongs to --to or --delete-source.")
-        if options["at_once"] < 1:
-            raise refused("--at-once must be 1 or more.")
-        if asked and name is None:
-            raise refused("Which type? Such as: manage.py sharding_move_journal shop.Cart --to journal_b")
-        if name is not None and not asked:
-            raise refused("Where to? Add --to with the name of a journal, --delete-source or --cancel.")
+        _refuse_mixed(options)
         shards = _shards(options["shards"])
         try:
             if options["to"]:
                 self._move(str(name), options["to"], shards, options)
             elif options["delete_source"]:
-                self._delete(str(name), shards, yes=options["yes"])
+                self._delete(str(name), shards, options["gone"], yes=options["yes"])
             elif options["cancel"]:
-                self._cancel(str(name))
+                self._cancel(str(name), options["gone"])
             self._show(name)
         except CannotMove as error:
             raise refused(str(error)) from error
@@ -155,7 +156,7 @@ class Command(DatabaseCommand):
 
     # -- What is left ------------------------------------------------------------------------------
 
-    def _delete(self, name: str, shards: Sequence[int] | None, *, yes: bool) -> None:
+    def _delete(self, name: str, shards: Sequence[int] | None, gone: str | None, *, yes: bool) -> None:
         left = [
             each
             for each in read_moves(name).moves
@@ -172,10 +173,12 @@ class Command(DatabaseCommand):
         progress = Progress(self.stderr, quiet=self.as_json)
 
         def delete(where: Conninfo) -> Erasure:
-            settle_moves(where, further, name, names=journal_name)
+            if gone is not None:
+                refuse_answering(gone, further, journal_name)
+            settle_moves(where, further, name, gone=gone, names=journal_name)
             return delete_left_copies(
                 where, further, name, shards, signed("sharding_move_journal"),
-                lambda done: progress(f"{amount(done)} deleted"), names=journal_name,
+                lambda done: progress(f"{amount(done)} deleted"), gone=gone, names=journal_name,
             )  # fmt: skip
 
         try:
@@ -185,17 +188,29 @@ class Command(DatabaseCommand):
         finally:
             progress.done()
         self.say(f"Deleted: {amount(done)}.")
+        if forgotten := [each.shard for each in left if each.source == gone]:
+            self.say(
+                f"Forgotten: what shards {listed(forgotten)} of {name} left in {gone}. {_IF_IT_COMES_BACK}"
+            )
 
-    def _cancel(self, name: str) -> None:
+    def _cancel(self, name: str, gone: str | None) -> None:
         further = self.further()
+        copied = [
+            each.shard for each in read_moves(name).moves if each.target == gone and each.step != "moved"
+        ]
+        by = signed("sharding_move_journal")
         taken_back = self.on_database(
-            lambda where: cancel(where, further, name, signed("sharding_move_journal"), names=journal_name)
+            lambda where: cancel(where, further, name, by, gone=gone, names=journal_name)
         )
         self.say(
             f"Taken back: {counted(len(taken_back), 'shard')}, which lie where they were."
             if taken_back
             else "There is nothing to take back."
         )
+        if copied:
+            self.say(
+                f"Not deleted: copies of shards {listed(copied)} of {name} in {gone}. {_IF_IT_COMES_BACK}"
+            )
 
     # -- Showing -----------------------------------------------------------------------------------
 
@@ -215,6 +230,26 @@ class Command(DatabaseCommand):
             ],
             pauses=list(self._pauses),
         )  # fmt: skip
+
+
+def _refuse_mixed(options: dict[str, Any]) -> None:
+    """Raise for options that do not belong together."""
+    asked = [each for each in ("to", "delete_source", "cancel") if options[each]]
+    name, gone = options["type"], options["gone"]
+    if len(asked) > 1:
+        raise refused("--to, --delete-source and --cancel exclude each other.")
+    if options["shards"] and not (options["to"] or options["delete_source"]):
+        raise refused("--shards belongs to --to or --delete-source.")
+    if gone is not None and asked not in (["cancel"], ["delete_source"]):
+        raise refused("--gone belongs to --cancel or --delete-source.")
+    if gone == get_settings().database:
+        raise refused(f"{gone!r} is the database of DATABASE: without it nothing can be done.")
+    if options["at_once"] < 1:
+        raise refused("--at-once must be 1 or more.")
+    if asked and name is None:
+        raise refused("Which type? Such as: manage.py sharding_move_journal shop.Cart --to journal_b")
+    if name is not None and not asked:
+        raise refused("Where to? Add --to with the name of a journal, --delete-source or --cancel.")
 
 
 def _shards(given: str | None) -> list[int] | None:

@@ -110,14 +110,16 @@ def copies(look: Look) -> Iterator[Finding]:
                 yield note(
                     "D106", f"{some} of {each.type} {_have(each.shards)} left a copy of {_their(each.shards)} events in the journal "
                     f"{facts.alias!r} since the move to {aim!r}. It takes room, and is used for nothing.", where,
-                    f"Delete it when you are sure of the move: manage.py sharding_move_journal {each.type} --delete-source",
+                    f"Delete it when you are sure of the move: manage.py sharding_move_journal {each.type} --delete-source"
+                    + (f". If {facts.alias!r} is lost for good, add --gone {facts.alias}" if facts.trouble else ""),
                 )  # fmt: skip
             elif not each.at_work and each.seconds > ABANDONED_SECONDS:
                 yield warning(
                     "D107", f"{some} of {each.type} {_have(each.shards)} been on the way from {facts.alias!r} to {aim!r} for "
                     f"{each.seconds / 60:.0f} min, and no command is at work. The shards lie where they were; the copy takes room, "
                     "and each append is noted for it.", where,
-                    f"Go on: manage.py sharding_move_journal {each.type} --to {aim}. Or take the copy back with --cancel.",
+                    f"Go on: manage.py sharding_move_journal {each.type} --to {aim}. Or take the copy back with --cancel"
+                    + (f"; if {aim!r} is lost for good, with --cancel --gone {aim}." if each.target else "."),
                 )  # fmt: skip
         if further.refuted:
             told = ", ".join(f"{kind}/{shard} to {to!r}" for kind, shard, to in further.refuted[:MOST_TOLD])

@@ -90,3 +90,19 @@ def test_all_shards_move_there_and_back_while_entities_are_called(two: Two) -> N
         assert two.count(ROWS["remembered"]) == (0, len(paid))
         print("pauses", sorted(pauses))
         assert len(pauses) > 5
+        without_a_journal_that_is_lost(two)
+
+
+def without_a_journal_that_is_lost(two: Two) -> None:
+    """One shard was on its way there, or has left a copy there."""
+    lost = "INSERT INTO sharding_move (type_id, shard, source, target, step) SELECT id, 0, %s, %s, %s FROM sharding_type WHERE name = %s"
+    for row, arguments, told in (
+        (("journal_b", "journal_z", "copying"), ("--cancel",), "Not deleted: copies of shards 0"),
+        (("journal_z", "journal_b", "moved"), ("--delete-source", "--yes"), "Forgotten: what shards 0"),
+    ):
+        sql(two.database_url, lost, *row, TYPE)
+        assert two.manage("sharding_move_journal", TYPE, *arguments).returncode == 1
+        done = two.manage("sharding_move_journal", TYPE, *arguments, "--gone", "journal_z")
+        assert done.returncode == 0, done.stderr
+        assert told in done.stdout
+        assert sql(two.database_url, "SELECT FROM sharding_move") == []

@@ -371,6 +371,13 @@ def test_what_passes_by_itself_is_left_alone(given: Look) -> None:
     assert judge(given) == []
 
 
+def test_moves_and_copies_of_a_journal_that_is_lost_have_a_way_out() -> None:
+    out = second(trouble="it is away", moves=(moves(source="b", target="c"), moves(are_over=True)))
+    ways = {each.id: each.fix for each in judge(out)}
+    assert ways["sharding.D107"].endswith("if 'c' is lost for good, with --cancel --gone c.")
+    assert ways["sharding.D106"].endswith("If 'b' is lost for good, add --gone b")
+
+
 def test_a_node_is_compared_with_the_server_and_not_with_us() -> None:
     ours_is_wrong = (
         Clock(who="PostgreSQL", ahead_seconds=100.0, uncertain_seconds=0.1),

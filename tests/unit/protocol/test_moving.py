@@ -56,8 +56,8 @@ class Shell:
         self._carry_out(self._move.run(at_once))
         return self.names()
 
-    def take_back(self) -> list[str]:
-        self._carry_out(self._move.take_back())
+    def take_back(self, *, target_is_gone: bool = False) -> list[str]:
+        self._carry_out(self._move.take_back(target_is_gone=target_is_gone))
         return self.names()
 
     def names(self) -> list[str]:
@@ -189,3 +189,8 @@ def test_a_move_is_taken_back() -> None:
     assert Shell("journal_a").take_back() == [
         *("Open", "Unstash", "Unwatch", "Prepare", "ClearCopy", "ClearRest", "Forget"),
     ]
+
+
+@pytest.mark.parametrize(("source", "asked"), [("journal_a", ["Open", "Unstash"]), ("", ["Open"])])
+def test_a_move_is_taken_back_without_a_target_that_is_gone(source: str, asked: list[str]) -> None:
+    assert Shell(source).take_back(target_is_gone=True) == [*asked, "Unwatch", "Forget"]
