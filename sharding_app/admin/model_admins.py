@@ -176,7 +176,7 @@ class KeysetAdmin(ReadOnlyAdmin):
             return None
         hidden = () if may_see_payloads(request.user) else self.large
         names = (CLUSTERS_OWN, *(further_journals() if self.in_journals else ()))
-        copies = read_copies() if len(names) > 1 else Copies({})
+        copies = read_copies() if len(names) > 1 else Copies()
         for name in names:
             with in_journal(name) as alias:
                 found: Any = self.model._default_manager.using(alias).filter(pk=key).defer(*hidden).first()

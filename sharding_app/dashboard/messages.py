@@ -7,7 +7,7 @@ do not answer.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -22,7 +22,15 @@ from sharding_app.dashboard.history import entity_journal, shard_by_id
 from sharding_app.dashboard.keyset import storable
 from sharding_app.entities.registry import registry
 from sharding_app.models import Message
-from sharding_app.operations.each_journal import ONE_JOURNAL, Down, JournalsDown, ask
+from sharding_app.operations.each_journal import (
+    ONE_JOURNAL,
+    Copies,
+    Down,
+    JournalsDown,
+    ask,
+    name_of,
+    read_copies,
+)
 from sharding_app.operations.snapshot import OVERDUE_SECONDS, TypeRow
 from sharding_app.protocol.journals import CLUSTERS_OWN
 
@@ -88,14 +96,17 @@ def read_page(
     The types follow one another in the order of their numbers.
     """
 
+    copies = _copies(journals)
+
     def ids(alias: str) -> tuple[list[Message], bool]:
         found: list[str] = []
+        without = copies.parameters(name_of(alias))
         with bounded_reads(alias):
             for row in sorted(types, key=lambda each: each.number):
                 if after is not None and row.number < after.type:
                     continue
                 begins = after if after is not None and after.type == row.number else None
-                found += _ids(row, state, begins, count + 1 - len(found), alias)
+                found += _ids(row, state, begins, count + 1 - len(found), alias, without)
                 if len(found) > count:
                     break
             return read(found[:count], alias), len(found) > count
@@ -111,8 +122,23 @@ def read_page(
     return Found(messages, place, asked.down)
 
 
-def _ids(row: TypeRow, state: str, after: Place | None, count: int, alias: str) -> list[str]:
+def _copies(journals: Sequence[str]) -> Copies:
+    """Learn which messages are copies that a move has made, and not yet messages. Raises
+    DatabaseError.
+    """
+    return read_copies() if len(journals) > 1 else Copies()
+
+
+def _is_message(row: Message, alias: str, copies: Copies) -> bool:
+    """Tell whether a row is no copy. Those from outside lie in the cluster's own database."""
+    return row.epoch is None or copies.lies_in(name_of(alias), row.type_id, row.entity, row.shard)
+
+
+def _ids(
+    row: TypeRow, state: str, after: Place | None, count: int, alias: str, without: Mapping[str, object]
+) -> list[str]:
     params: dict[str, Any] = {
+        **without,
         "type_id": row.number,
         "due": "-infinity" if after is None else after.due,
         "after": "" if after is None else after.id,
@@ -139,19 +165,20 @@ class OfEntity:
 def read_entity(row: TypeRow, entity: str, journals: Sequence[str] = ONE_JOURNAL) -> OfEntity:
     """Return the messages and timers of an entity: those of its journal, and those from outside."""
     if len(journals) == 1:
-        return _read_entity(row, entity, journal_alias())
+        return _read_entity(row, entity, journal_alias(), Copies())
+    copies = _copies(journals)
     try:
         own = entity_journal(row.number, row.config, entity, journals)
     except JournalsDown as error:
         return OfEntity([], whole=False, down=error.down)
-    asked = ask(dict.fromkeys((CLUSTERS_OWN, own)), lambda alias: _read_entity(row, entity, alias))
+    asked = ask(dict.fromkeys((CLUSTERS_OWN, own)), lambda alias: _read_entity(row, entity, alias, copies))
     messages = [message for each in asked.found.values() for message in each.messages]
     messages.sort(key=lambda each: (each.due, each.id))
     whole = all(each.whole for each in asked.found.values()) and len(messages) <= OF_ENTITY
     return OfEntity(messages[:OF_ENTITY], whole, asked.down)
 
 
-def _read_entity(row: TypeRow, entity: str, alias: str) -> OfEntity:
+def _read_entity(row: TypeRow, entity: str, alias: str, copies: Copies) -> OfEntity:
     shard = shard_by_id(row.config, entity)
     params = {
         "type_id": row.number, "entity": entity, "shard": -1 if shard is None else shard, "searched": SEARCHED,
@@ -159,7 +186,8 @@ def _read_entity(row: TypeRow, entity: str, alias: str) -> OfEntity:
     }  # fmt: skip
     with bounded_reads(alias), connections[alias].cursor() as cursor:
         found = run_query(cursor, "operator_entity", params)
-        messages = read([each for each, _ in found[:OF_ENTITY] if each is not None], alias)
+        rows = read([each for each, _ in found[:OF_ENTITY] if each is not None], alias)
+    messages = [each for each in rows if _is_message(each, alias, copies)]
     searched = shard is not None and all(whole for _, whole in found)
     return OfEntity(messages, searched and len(found) <= OF_ENTITY)
 
@@ -186,9 +214,11 @@ def read(ids: Sequence[str], alias: str | None = None) -> list[Message]:
 def read_chosen(ids: Sequence[str], journals: Sequence[str] = ONE_JOURNAL) -> Found:
     """Return these messages, in whatever journals they are."""
 
+    copies = _copies(journals)
+
     def chosen(alias: str) -> list[Message]:
         with bounded_reads(alias):
-            return read(ids, alias)
+            return [each for each in read(ids, alias) if _is_message(each, alias, copies)]
 
     asked = ask(journals, chosen)
     found = {each.id: each for some in asked.found.values() for each in some}
@@ -199,23 +229,25 @@ def read_one(message: str, journals: Sequence[str] = ONE_JOURNAL) -> tuple[Messa
     """Return a message with the size of its arguments (`size`), and these (`shown_args`) if they
     are short enough for a page. If it is in no journal that answers, the others are named.
     """
+    copies = _copies(journals)
     down: list[Down] = []
     for name in journals:
-        asked = ask([name], lambda alias: _read_one(message, alias))
+        asked = ask([name], lambda alias: _read_one(message, alias, copies))
         down += asked.down
         if asked.found.get(name) is not None:
             return asked.found[name], ()
     return None, down
 
 
-def _read_one(message: str, alias: str) -> Message | None:
+def _read_one(message: str, alias: str, copies: Copies) -> Message | None:
     size = Length("args", output_field=IntegerField())
     short = Case(
         When(size__lte=MAX_ARGS_BYTES, then="args"), default=Value(None), output_field=BinaryField(null=True)
     )
     with bounded_reads(alias):
-        found = Message.objects.using(alias).filter(id=message).defer("args")
-        return found.annotate(size=size, shown_args=short).first()  # type: ignore[no-any-return] # made by Django
+        rows = Message.objects.using(alias).filter(id=message).defer("args")
+        found = rows.annotate(size=size, shown_args=short).first()
+    return found if found is not None and _is_message(found, alias, copies) else None
 
 
 def arguments(message: Message) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from django.db import connections
 
 from sharding_app.adapters.django.database import bounded_reads, journal_alias, run_query
+from sharding_app.operations.each_journal import Copies, name_of
 
 MOST_WAITS = 50
 MOST_TYPES = 20
@@ -122,22 +123,34 @@ def read_lock_waits(alias: str | None = None) -> list[LockWait]:
     ]  # fmt: skip
 
 
-def read_recent_writes(seconds: float, alias: str | None = None) -> list[TypeWrites]:
-    """Count the events of the last seconds by type, the most first."""
+def read_recent_writes(
+    seconds: float, alias: str | None = None, copies: Copies | None = None
+) -> list[TypeWrites]:
+    """Count the events of the last seconds by type, the most first. Those of a copy are left
+    out.
+    """
     alias = alias or journal_alias()
+    without = (copies or Copies()).parameters(name_of(alias))
     with bounded_reads(alias), connections[alias].cursor() as cursor:
-        rows = run_query(cursor, "recent_writes", {"seconds": seconds, "limit": MOST_TYPES})
+        rows = run_query(cursor, "recent_writes", {"seconds": seconds, "limit": MOST_TYPES, **without})
     return [TypeWrites(*row) for row in rows]
 
 
-def read_longest_histories(alias: str | None = None, seed: int | None = None) -> list[LongHistory]:
+def read_longest_histories(
+    alias: str | None = None, seed: int | None = None, copies: Copies | None = None
+) -> list[LongHistory]:
     """Read the longest histories among the entities of random events: those with the most events
-    are the likeliest.
+    are the likeliest. Copies of entities that do not lie there are left out.
     """
     alias = alias or journal_alias()
+    copies, name = copies or Copies(), name_of(alias)
     chance = random.Random(seed)  # noqa: S311  (a sample, not a secret)
     with bounded_reads(alias), connections[alias].cursor() as cursor:
         ((last,),) = run_query(cursor, "sample_page", {"type_id": None, "pages": 1})
         places = [f"({chance.randint(0, last)},{chance.randint(1, ROWS_OF_A_PAGE)})" for _ in range(PLACES)]
-        rows = run_query(cursor, "longest_histories", {"places": places, "limit": MOST_HISTORIES})
-    return [LongHistory(*row) for row in rows]
+        rows = run_query(cursor, "longest_histories", {"places": places, "limit": PLACES})
+    return [
+        LongHistory(kind, entity, events, recovered)
+        for kind, entity, events, recovered, number, shard in rows
+        if copies.lies_in(name, number, entity, shard)
+    ][:MOST_HISTORIES]

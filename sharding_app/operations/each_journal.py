@@ -7,7 +7,7 @@ for it over and over.
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
@@ -128,9 +128,19 @@ class Copies:
     and leaves one behind.
     """
 
-    def __init__(self, places: Mapping[int, Whereabouts]) -> None:
-        """`places`: those of the types that have copies, by their numbers."""
-        self._places = places
+    def __init__(
+        self,
+        places: Mapping[int, Whereabouts] | None = None,
+        shards: Mapping[tuple[int, ShardId], Collection[str]] | None = None,
+    ) -> None:
+        """`places`: those of the types that have copies, by their numbers. `shards`: the journals
+        between which they move, or have moved.
+        """
+        self._places = places or {}
+        self._shards = shards or {}
+
+    def __bool__(self) -> bool:
+        return bool(self._places)
 
     def lies_in(self, name: str, number: int, entity: str, written: ShardId) -> bool:
         """Tell whether an entity lies in a journal that has a row of it; `written`: the shard in
@@ -139,13 +149,34 @@ class Copies:
         places = self._places.get(number)
         return places is None or places.journal_of(entity, written) == name
 
+    def parameters(self, name: str) -> dict[str, list[int]]:
+        """Return what statements that count rows of a journal leave out: its copies of shards, with
+        the numbers of shards by which hashes tell them; 0: rows alone do.
+        """
+        found = [
+            (number, shard, self._places[number].modulus)
+            for (number, shard), journals in self._shards.items()
+            if name in journals and not self._places[number].has(name, shard)
+        ]
+        numbers, shards, moduli = ([each[place] for each in found] for place in range(3))
+        return {"copied_types": numbers, "copied_shards": shards, "copied_numbers": moduli}
 
-def read_copies() -> Copies:
+
+def read_copies(alias: str | None = None) -> Copies:
     """Learn which types have copies, and where their entities lie. Raises DatabaseError."""
-    alias = journal_alias()
+    alias = alias or journal_alias()
     with bounded_reads(alias), connections[alias].cursor() as cursor:
-        numbers = {number for number, *_ in run_query(cursor, "left_moves", {"types": None})}
-        return Copies({number: whereabouts(cursor, number) for number in sorted(numbers)})
+        moves = run_query(cursor, "left_moves", {"types": None})
+        numbers = {number for number, *_ in moves}
+        return Copies(
+            {number: whereabouts(cursor, number) for number in sorted(numbers)},
+            {(number, shard): (source, target) for number, _, shard, source, target, _ in moves},
+        )
+
+
+def name_of(alias: str) -> str:
+    """Return the name of the journal to which an alias leads; empty: the cluster's own."""
+    return CLUSTERS_OWN if alias == journal_alias() else alias
 
 
 def journal_of_shard(number: int, shard: ShardId) -> str:

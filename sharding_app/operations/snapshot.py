@@ -12,10 +12,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.db import connections
+from django.db.backends.utils import CursorWrapper
 
 from sharding_app.adapters.django.database import (
     bounded_reads,
@@ -25,7 +27,7 @@ from sharding_app.adapters.django.database import (
     steady_reads,
 )
 from sharding_app.operations import projections
-from sharding_app.operations.each_journal import ask
+from sharding_app.operations.each_journal import Copies, ask, name_of, read_copies
 from sharding_app.operations.projections import ProjectionLook
 from sharding_app.protocol.ids import Incarnation, ShardId
 from sharding_app.protocol.journals import CLUSTERS_OWN
@@ -110,7 +112,7 @@ class JournalCounts:
     "Empty: the one in the cluster's own database."
     shards: int = 0
     events: int = 0
-    "As the server's statistics know it."
+    "As the server's statistics know it: with copies."
     messages: int = 0
     trouble: str = ""
     "Why it could not be read: nothing of it is in the sums."
@@ -125,7 +127,7 @@ class ClusterSnapshot:
     coordinator: CoordinatorRow
     elected: datetime | None
     events: int
-    "In the journal, as the server's statistics know it."
+    "In the journal, as the server's statistics know it. They count copies too."
     members: Sequence[Member]
     joined: Mapping[Incarnation, datetime]
     types: Sequence[TypeRow]
@@ -139,6 +141,8 @@ class ClusterSnapshot:
     "With counts of each part that end early; empty if this role may not read their rows."
     journals: Sequence[JournalCounts] = ()
     "All of them, where there are several; else empty."
+    has_copies: bool = False
+    "Moves have made copies of shards' events in other journals."
 
     @property
     def moving(self) -> int:
@@ -184,18 +188,19 @@ def read_snapshot(alias: str | None = None) -> ClusterSnapshot:
         types = run_query(cursor, "snapshot_types")
         shards = run_query(cursor, "snapshot_shards")
         unsettled = run_query(cursor, "snapshot_unsettled")
-        limits = {"late": OVERDUE_SECONDS, "limit": MOST_COUNTED}
-        counts = run_query(cursor, "snapshot_messages", limits) if may_count else ()
+        names = {each[3] for each in shards} | set(further_journals())
+        has_several = bool(names - {CLUSTERS_OWN})
+        copies = read_copies(alias) if has_several else Copies()
+        counts = _message_counts(cursor, copies, CLUSTERS_OWN) if may_count else []
         projected = projections.look_if_allowed(most=CHANGES_COUNTED)
     groups = [
         ShardGroup(type=name, step=step, home=home, shards=number, epoch=epoch, journal=journal)
         for name, step, home, journal, number, epoch in shards
     ]
-    counted = [_counts(each) for each in counts]
     journals: list[JournalCounts] = []
-    names = {each.journal for each in groups} | set(further_journals())
-    if names - {CLUSTERS_OWN}:
-        journals, counted = _further(sorted(names | {CLUSTERS_OWN}), groups, events, messages or 0, counted)
+    if has_several:
+        ordered = sorted(names | {CLUSTERS_OWN})
+        journals, counts = _further(ordered, groups, events, messages or 0, counts, copies)
     return ClusterSnapshot(
         now=now,
         cluster_id=cluster_id or "",
@@ -208,9 +213,10 @@ def read_snapshot(alias: str | None = None) -> ClusterSnapshot:
         shards=groups,
         unsettled=[Unsettled(ShardRow(*row[:5]), row[5], row[6], row[7] or 0.0) for row in unsettled],
         messages=sum(each.messages for each in journals) if journals else messages or 0,
-        message_counts=counted,
+        message_counts=counts,
         projections=projected or (),
         journals=journals,
+        has_copies=bool(copies),
     )
 
 
@@ -220,9 +226,10 @@ def _further(
     events: int,
     messages: int,
     counts: Sequence[MessageCounts],
+    copies: Copies,
 ) -> tuple[list[JournalCounts], list[MessageCounts]]:
     """Read what further journals have; return all journals, and the counts of all."""
-    asked = ask(names[1:], _read_counts)
+    asked = ask(names[1:], partial(_read_counts, copies))
     down = {each.name: each.why for each in asked.down}
     shards: Counter[str] = Counter()
     for each in groups:
@@ -246,12 +253,19 @@ def _further(
     return journals, _summed(every)
 
 
-def _read_counts(alias: str) -> tuple[int, int, list[MessageCounts]]:
+def _read_counts(copies: Copies, alias: str) -> tuple[int, int, list[MessageCounts]]:
     with bounded_reads(alias), connections[alias].cursor() as cursor:
         *_, events, messages, may_count = run_query(cursor, "snapshot_cluster")[0]
-        limits = {"late": OVERDUE_SECONDS, "limit": MOST_COUNTED}
-        counts = run_query(cursor, "snapshot_messages", limits) if may_count else ()
-    return events, messages or 0, [_counts(each) for each in counts]
+        counts = _message_counts(cursor, copies, name_of(alias)) if may_count else []
+    return events, messages or 0, counts
+
+
+def _message_counts(cursor: CursorWrapper, copies: Copies, name: str) -> list[MessageCounts]:
+    """Count the messages and timers in a journal that are no copies."""
+    limits = {"late": OVERDUE_SECONDS, "limit": MOST_COUNTED}
+    return [
+        _counts(each) for each in run_query(cursor, "snapshot_messages", limits | copies.parameters(name))
+    ]
 
 
 def _counts(row: tuple[Any, ...]) -> MessageCounts:

@@ -25,6 +25,17 @@ class Whereabouts:
         """Whether an id tells its shard, whatever its rows say."""
         return self._numbering is not None
 
+    @property
+    def modulus(self) -> int:
+        """The number of shards by which a hash tells the shard of an id, where no resize is under
+        way; 0: an extractor does.
+        """
+        return 0 if self._numbering is None else self._numbering.shards
+
+    def has(self, journal: str, shard: ShardId) -> bool:
+        """Tell whether a shard lies in a journal."""
+        return self._journals.get(shard, CLUSTERS_OWN) == journal
+
     def shard_of(self, entity: EntityId, written: ShardId) -> ShardId:
         """Return the shard of an entity. `written`: the shard that stands in one of its rows. It is
         that of the time at which the row was written, and holds where no resize is possible.

@@ -394,11 +394,16 @@ class _Journals:
         self._ids = list(self._types)
 
     def counted(self, found: Removal) -> Removal:
-        """Add what further journals have."""
+        """Add what further journals have, but for copies that moves have made."""
         remembered, messages = found.remembered, found.messages
         for name in self._names:
+            copied = _rows(self._cluster, "left_copied", {"journal": name})
+            without = {
+                "copied_types": [number for number, _ in copied],
+                "copied_shards": [shard for _, shard in copied],
+            }
             with connect(name, self._further, "deletion", read_only=True) as journal:
-                numbers = _one(journal, "journal_waits", {"type_ids": self._ids})
+                numbers = _one(journal, "journal_waits", {"type_ids": self._ids, **without})
             remembered, messages = remembered + numbers[0], messages + numbers[1]
         return msgspec.structs.replace(found, remembered=remembered, messages=messages)
 
@@ -448,7 +453,9 @@ def _place_messages(connection: Connection, params: dict[str, Any], placing: Pla
 
 
 def count_journal(conninfo: Conninfo, type_name: str, *, further: Further = NONE) -> Erasure:
-    """Count the rows of a type, which takes long on a large journal. Raises UnknownTypes."""
+    """Count the rows of a type, copies that moves have made among them. It takes long on a large
+    journal. Raises UnknownTypes.
+    """
     with _connected(conninfo, read_only=True) as connection, connection.transaction():
         wanted = {"type_id": _number(connection, type_name)}
         found = Erasure(*_one(connection, "journal_count", wanted))
@@ -456,6 +463,12 @@ def count_journal(conninfo: Conninfo, type_name: str, *, further: Further = NONE
             with connect(name, further, "deletion", read_only=True) as journal:
                 found += Erasure(*_one(journal, "journal_count", wanted))
         return found
+
+
+def has_copies(conninfo: Conninfo, type_name: str) -> bool:
+    """Tell whether moves have made copies of shards of a type. Raises psycopg.Error."""
+    with _connected(conninfo, read_only=True) as connection:
+        return bool(_rows(connection, "left_moves", {"types": [type_name]}))
 
 
 def remove_journal(

@@ -27,7 +27,7 @@ from sharding_app.operations.database_health import (
     read_longest_histories,
     read_recent_writes,
 )
-from sharding_app.operations.each_journal import ask, journal_name
+from sharding_app.operations.each_journal import Copies, ask, journal_name, read_copies
 from sharding_app.operations.journals import read_journals, why_unusable
 
 LATELY_MINUTES = (60, 5)
@@ -72,6 +72,7 @@ def _journals(look: Look) -> list[View]:
             "name": each.alias,
             "weight": words.NOTHING if each.weight is None else f"{each.weight:g}",
             "shards": words.count(each.shards),
+            "copies": words.count(each.left + each.coming),
             "place": each.place or each.known_place or words.NOTHING,
             "events": words.NOTHING if each.trouble else words.count(each.events),
             "messages": words.NOTHING if each.trouble else words.count(each.messages),
@@ -85,9 +86,10 @@ def _journals(look: Look) -> list[View]:
 def _recent(look: Look) -> View:
     numbers = _numbers(look)
     names = look.cluster.journal_names
+    copies = read_copies() if len(names) > 1 else Copies()
     for minutes in LATELY_MINUTES:
         try:
-            asked = ask(names, partial(read_recent_writes, minutes * 60))
+            asked = ask(names, partial(read_recent_writes, minutes * 60, copies=copies))
         except ReadTooLong:
             continue
         found = _summed([each for some in asked.found.values() for each in some])
@@ -117,8 +119,10 @@ def _summed(writes: Sequence[TypeWrites]) -> list[TypeWrites]:
 def _histories(look: Look) -> list[View] | None:
     """Return the longest of a sample; None: the server did not finish it."""
     numbers = _numbers(look)
+    names = look.cluster.journal_names
+    copies = read_copies() if len(names) > 1 else Copies()
     try:
-        asked = ask(look.cluster.journal_names, read_longest_histories)
+        asked = ask(names, partial(read_longest_histories, copies=copies))
     except ReadTooLong:
         return None
     found = [each for some in asked.found.values() for each in some]

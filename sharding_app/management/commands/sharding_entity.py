@@ -125,7 +125,7 @@ class Command(OperatorCommand):
                 return run_query(cursor, "command_event" if name else "command_lately", params)
 
         asked = ask(journals, look)
-        copies = read_copies() if len(asked.found) > 1 else Copies({})
+        copies = read_copies() if len(asked.found) > 1 else Copies()
         rows = [
             row
             for journal, some in asked.found.items()

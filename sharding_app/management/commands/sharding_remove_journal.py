@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from sharding_app.adapters.postgres.connection import Conninfo
-from sharding_app.adapters.postgres.deletion import NodesAlive, count_journal, remove_journal
+from sharding_app.adapters.postgres.deletion import (
+    NodesAlive,
+    count_journal,
+    has_copies,
+    remove_journal,
+)
 from sharding_app.management.deletion_command import DeletionCommand, amount, counts
 from sharding_app.management.operator_command import refused, signed
 from sharding_app.management.progress import Progress
@@ -49,6 +54,8 @@ class Command(DeletionCommand):
                 progress("counting")
                 found = self._on_journal(name, progress, dry_run=True)
                 progress.done()
+                if self.on_database(lambda where: has_copies(where, name)):
+                    self.say("Copies that moves between journals have made are counted, and deleted too.")
             if options["dry_run"]:
                 self.say(f"Would be deleted: {amount(found)} of {name}.")
             else:

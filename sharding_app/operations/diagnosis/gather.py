@@ -14,7 +14,6 @@ from django.core.checks import CheckMessage
 from django.db import DatabaseError, connections
 
 from sharding_app import checks
-from sharding_app.adapters.django.database import journal_alias
 from sharding_app.adapters.postgres.failed_database import failed_database
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.operations import projections
@@ -34,12 +33,11 @@ from sharding_app.operations.diagnosis.read_database import (
 )
 from sharding_app.operations.diagnosis.read_journal import merged, read_journal, shard_by_id
 from sharding_app.operations.diagnosis.read_journal_databases import look_at_further
-from sharding_app.operations.each_journal import Copies, ask, read_copies
+from sharding_app.operations.each_journal import Copies, ask, name_of, read_copies
 from sharding_app.operations.snapshot import ClusterSnapshot, NodeAnswers, TypeRow, read_steadily
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import TransportError
 from sharding_app.protocol.ids import Incarnation
-from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.protocol.messages import NodeStats
 from sharding_app.protocol.records import Member
 from sharding_app.runtime.node.process import Process, WireRefused
@@ -198,7 +196,7 @@ def _journals(settings: Settings, cluster: ClusterSnapshot, say: Say) -> tuple[J
     known = {each.name: each for each in entity_types(settings)}
     found = []
     try:
-        copies = read_copies() if len(cluster.journal_names) > 1 else Copies({})
+        copies = read_copies() if len(cluster.journal_names) > 1 else Copies()
         for each in cluster.types:
             say(f"sampling the journal of {each.config.name}")
             one = known.get(each.config.name)
@@ -211,7 +209,7 @@ def _journals(settings: Settings, cluster: ClusterSnapshot, say: Say) -> tuple[J
 
 
 def _sample(row: TypeRow, known: EntityType | None, copies: Copies, alias: str) -> JournalLook:
-    name = CLUSTERS_OWN if alias == journal_alias() else alias
+    name = name_of(alias)
 
     def lies_here(entity: str) -> bool:
         try:

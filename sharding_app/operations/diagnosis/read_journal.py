@@ -85,6 +85,7 @@ def read_journal(
         kept = _kept(cursor, number, known) if known is not None else ()
         kept = tuple(each for each in kept if lies_here(each))
         ids = run_query(cursor, "sample_remembered", {"type_id": number, "number": IDS})
+        ids = [(shard, each) for shard, each in ids if lies_here(each)]
     strange, moved = _remembered(config, known, ids)
     return JournalLook(
         type=config.name,

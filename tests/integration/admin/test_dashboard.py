@@ -39,7 +39,8 @@ LIMITED = re.compile(
     r"count\(\*\)(?: AS many)? FROM (?:\(\s*SELECT FROM|waiting|parked)"
     r"|count\(\*\) AS rows, min\(new\.at\)|count\(\*\) FILTER \(WHERE h\."
     r"|count\(\*\), max\(s\.epoch\)\s+FROM sharding_shard"
-    r"|count\(\*\) AS events, count\(DISTINCT e\.entity\) AS entities\s+FROM sharding_event e\s+WHERE e\.at >="
+    r"|count\(\*\) AS events, max\(e\.shard\) AS shard\s+FROM sharding_event e\s+WHERE e\.at >="
+    r"|sum\(p\.events\)::bigint, count\(\*\)\s+FROM placed p"
 )
 """Counts of rows that were limited before, of shards, and of the last minutes' events."""
 

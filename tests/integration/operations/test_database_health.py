@@ -10,6 +10,7 @@ from django.db import connection
 
 from sharding_app.embedded import Servers
 from sharding_app.operations.database_health import read_health, read_lock_waits, read_longest_histories
+from sharding_app.operations.each_journal import Copies
 from tests.integration.adapters.postgres.plans import rows_read
 from tests.support.given import until
 from tests.support.scratch import make_tables, scratch_database
@@ -81,7 +82,7 @@ def params(servers: Servers) -> Iterator[dict[str, Any]]:
 
 
 def test_what_was_written_lately_is_counted_without_the_older_parts(params: dict[str, Any]) -> None:
-    values = {"seconds": 3600, "limit": 20}
+    values = {"seconds": 3600, "limit": 20, **Copies().parameters("")}
     assert rows_read(params, "recent_writes", values) < EVENTS / 4
     with psycopg.connect(**params) as reader:
         size = reader.execute("SELECT pg_relation_size('sharding_event_at')").fetchone()

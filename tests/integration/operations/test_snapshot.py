@@ -11,7 +11,7 @@ from sharding_app.operations.snapshot import read_snapshot
 
 @pytest.mark.usefixtures("rows")
 @pytest.mark.parametrize(
-    ("granted", "counted"), [("", 0), ("SELECT (type_id, shard, parked, due, error)", 1)]
+    ("granted", "counted"), [("", 0), ("SELECT (type_id, shard, epoch, parked, due, error)", 1)]
 )
 def test_a_role_that_may_not_read_messages_reads_the_rest(granted: str, counted: int) -> None:
     """As docs/roles.md grants it to a site."""

@@ -6,6 +6,6 @@ SELECT now(), (SELECT cluster_id FROM sharding_cluster), c.term, c.incarnation, 
             OR relid IN (SELECT tree.relid FROM pg_partition_tree('sharding_event'::regclass) tree)),
     (SELECT n_live_tup FROM pg_stat_user_tables WHERE relid = 'sharding_message'::regclass),
     (SELECT bool_and(has_column_privilege('sharding_message', name, 'SELECT'))
-        FROM unnest('{type_id,shard,parked,due,error}'::text[]) AS needed (name))
+        FROM unnest('{type_id,shard,epoch,parked,due,error}'::text[]) AS needed (name))
 FROM (VALUES (1)) AS always (one)
 LEFT JOIN sharding_coordinator c ON true;

@@ -10,6 +10,7 @@ import pytest
 
 from sharding_app.adapters.postgres.journal import PAGE_BYTES, PostgresJournal
 from sharding_app.embedded import Servers
+from sharding_app.operations.each_journal import Copies
 from sharding_app.ports.deliveries import MessageChanges, MessageRow, MessagesGone, Taking
 from tests.integration.adapters.postgres.plans import rows_read
 from tests.support.given import event_row, until
@@ -94,6 +95,7 @@ PAGE = {
     "limit": 51,
     "parked": False,
     "late": None,
+    **Copies().parameters(""),
 }
 
 
@@ -108,8 +110,8 @@ PAGE = {
         ("operator_entity", {"type_id": 1, "shard": 3, "entity": "e13", "searched": 100, "limit": 50}, 210),
         ("operator_run", {"ids": ["many-13", "x"], "parked": False}, 2),
         ("operator_discard", {"ids": ["many-13", "x"]}, 2),
-        ("snapshot_messages", {"late": 60.0, "limit": 1000}, 5 * SHARDS),
-        ("snapshot_messages", {"late": -1e9, "limit": 100}, 5 * SHARDS + 110),
+        ("snapshot_messages", {"late": 60.0, "limit": 1000, **Copies().parameters("")}, 5 * SHARDS),
+        ("snapshot_messages", {"late": -1e9, "limit": 100, **Copies().parameters("")}, 5 * SHARDS + 110),
     ],
 )
 def test_what_an_operator_asks_for_reads_a_few_rows_of_each_shard(
