@@ -137,6 +137,8 @@ class _Reader:
         self._subject = subject
         self._progress = progress
         self._rows = 0
+        self._told: set[str] = set()
+        "Messages. A move that was stopped has left a copy of some in another journal."
 
     def of_type(self, transfer: Transfer, known: KnownType, *, is_own: bool) -> Iterator[Line]:
         for snapshot in transfer.snapshots(known.number):
@@ -156,7 +158,8 @@ class _Reader:
                 )
                 document = Document(bytes(args), MESSAGE_PLACE, is_packed=True)
                 shown = msgspec.Raw(self._revealing.document(document, own=is_own))
-                if is_own or self._revealing.values > before:
+                if message not in self._told and (is_own or self._revealing.values > before):
+                    self._told.add(message)
                     yield MessageLine(name, entity, target_type, target, command, shown, due, key)
             if len(page) < PAGE_MESSAGES:
                 return

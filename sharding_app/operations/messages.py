@@ -60,7 +60,8 @@ def _change(
     query: str, ids: Sequence[str], more: dict[str, object], journals: Sequence[str]
 ) -> list[Changed]:
     asked = ask(journals, lambda alias: _change_in(alias, query, {"ids": list(ids), **more}))
-    changed = [each for some in asked.found.values() for each in some]
+    # A copy that a move has made is changed with its message, whichever of the two is in force.
+    changed = [*{each.id: each for some in asked.found.values() for each in some}.values()]
     if asked.down and len(changed) < len(ids):
         raise PartlyDone(changed, asked.down)
     return changed
