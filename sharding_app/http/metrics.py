@@ -167,7 +167,8 @@ def cluster_families(rows: ClusterSnapshot) -> list[Family]:
             [Sample({"type": name, "state": state}, count) for (name, state), count in sorted(shards.items())],
         ),
         Family(
-            "sharding_journal_rows", "gauge", "Events in the journal, as the server's statistics know it.",
+            "sharding_journal_rows", "gauge",
+            "Events in the journal, as the server's statistics know it, with copies that moves between journals have made.",
             [Sample({}, rows.events)],
         ),
         Family(
@@ -210,7 +211,8 @@ def journal_families(journals: Sequence[JournalCounts]) -> list[Family]:
             [Sample(label, each.shards) for label, each in zip(labels, journals, strict=True)],
         ),
         Family(
-            "sharding_journal_events", "gauge", "Events in the journal, as its server's statistics know it.",
+            "sharding_journal_events", "gauge",
+            "Events in the journal, as its server's statistics know it, with copies that moves between journals have made.",
             [Sample(label, each.events) for label, each in answering],
         ),
         Family(

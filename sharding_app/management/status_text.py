@@ -63,8 +63,9 @@ def _verdict(report: Report, style: Style) -> str:
 def _coordinator(report: Report) -> str:
     since = "" if report.elected is None else f" for {_age(report.elected, report.at)}"
     who = "No node coordinates" if report.coordinator is None else f"{report.coordinator} coordinates{since}"
+    copies = ", with copies that moves have made" if report.has_copies else ""
     return (
-        f"{who}, term {report.term}. About {report.events} events in the journal. Cluster {report.cluster}, "
+        f"{who}, term {report.term}. About {report.events} events in the journal{copies}. Cluster {report.cluster}, "
         f"sharding_app {report.release}."
     )
 

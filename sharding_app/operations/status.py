@@ -95,6 +95,8 @@ class Report:
     problems: list[Finding]
     notes: list[Finding]
     "Warnings, and facts worth knowing that need no action now."
+    has_copies: bool = False
+    "Copies that moves between journals have made are among the events."
 
     @property
     def healthy(self) -> bool:
@@ -145,6 +147,7 @@ def report(cluster: ClusterSnapshot, nodes: NodeAnswers) -> Report:
         failed=sorted(names.get(each, each) for each in nodes.silent),
         problems=[each for each in found if each.is_severe],
         notes=[each for each in found if not each.is_severe],
+        has_copies=cluster.has_copies,
     )
 
 

@@ -102,5 +102,6 @@ def _common(look: Look, asked: Asked) -> View:
         "now": look.cluster.now,
         "cluster_id": look.cluster.cluster_id,
         "journal_events": words.count(look.cluster.events),
+        "has_copies": look.cluster.has_copies,
         "release": __version__,
     }

@@ -136,9 +136,13 @@ class Command(DatabaseCommand):
                     f"  at {each.place}, about {counted(each.events, 'event')}, {words.size(each.bytes)}"
                 )
             if each.left:
-                self.say(f"  {counted(each.left, 'shard')} left a copy here, which is used for nothing")
+                self.say(
+                    f"  {counted(each.left, 'shard')} left a copy here, which is used for nothing: the events count it"
+                )
             if each.coming:
-                self.say(f"  a copy of {counted(each.coming, 'shard')} is being made here")
+                self.say(
+                    f"  a copy of {counted(each.coming, 'shard')} is being made here: the events count it"
+                )
             self.say(f"  cannot be used: {why}" if why else "  can be used")
             told.append(
                 {
