@@ -70,7 +70,7 @@ class Wanted(NamedTuple):
 
 class Begin(NamedTuple):
     """In DATABASE: note that all the shards are being copied. Raises CannotMove if their type is
-    being resized.
+    being resized, or if the source says that one of them has left it.
     """
 
 
@@ -91,7 +91,7 @@ class Unstash(NamedTuple):
 
 class Prepare(NamedTuple):
     """In the target: make rows of the shards, at the epochs of DATABASE. Answers False if it has a
-    later epoch of one.
+    later epoch of one. Raises CannotMove if one has a home there: DATABASE has lost its switch.
     """
 
     shards: Sequence[ShardId]

@@ -180,18 +180,30 @@ class MemoryMover:
     def _begin(self) -> Steps[None]:
         if self._cluster.cluster.types[self._name].wanted:
             raise CannotMove(f"{self._name} is being resized: wait until that is done.")
+        self._refuse_left()
         yield from self._writes.begin_move(self._type_id, self._shards, self.wanted.target)
 
     async def _prepare(self, shards: Sequence[ShardId]) -> bool:
+        self._refuse_left()
         rows = await self._call(
             CLUSTER, "homes", lambda: at_once(lambda: self._cluster.cluster.homes(self._name, shards))
         )
         self._known |= {row.shard: row.epoch for row in rows}
         present = {row.shard: row.epoch for row in rows}
-        if not await self._call(TARGET, ROWS, lambda: self._stood(self._target, present)):
+        if not await self._call(TARGET, ROWS, lambda: self._stood(self._target, present, begins=True)):
             return False
         await self._call(TARGET, ROWS, lambda: self._come_back(shards))
         return True
+
+    def _refuse_left(self) -> None:
+        """Refuse shards that have left a further source for another journal: DATABASE has lost
+        that.
+        """
+        left = self._source.cluster.left if self.wanted.source else {}
+        for shard in self._shards:
+            there = left.get((self._type_id, shard), "")
+            if there and (self.wanted.target or there != "default"):
+                raise CannotMove(f"Shard {shard} has left {self.wanted.source} for {there}.")
 
     def _come_back(self, shards: Sequence[ShardId]) -> Steps[None]:
         for shard in sorted(shards):
@@ -212,11 +224,20 @@ class MemoryMover:
         types[self._type_id] = wanted
         return False
 
-    def _stood(self, server: MemoryServer, raised: Mapping[ShardId, Epoch]) -> Steps[bool]:
-        """Let nothing be written at an earlier epoch in a further journal."""
+    def _stood(
+        self, server: MemoryServer, raised: Mapping[ShardId, Epoch], *, begins: bool = False
+    ) -> Steps[bool]:
+        """Let nothing be written at an earlier epoch in a further journal. `begins`: refuse shards
+        that have a home there, since DATABASE has lost their switch.
+        """
         rows = server.cluster
         for shard in sorted(raised):
             yield Lock(shard_key(self._type_id, shard))
+        there = [rows.shards.get((self._name, shard)) for shard in raised]
+        if begins and (lived := [row.shard for row in there if row is not None and row.home is not None]):
+            raise CannotMove(
+                f"Shards {lived} have a home in {self.wanted.target}: DATABASE has lost the switch."
+            )
         yield Pause.COMMIT
         rows.type_ids[self._name] = self._type_id
         rows.numbers_here.setdefault(self._type_id, self._numbering)

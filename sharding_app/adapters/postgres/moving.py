@@ -67,6 +67,11 @@ TRIES_WHILE_CLOSED = 12
 PARTLY = "It took effect partly, in a journal that its target has left since."
 """What an operator reads at a message that is parked for it."""
 
+_LOST = (
+    "DATABASE says that they lie elsewhere: it has lost that they moved, with a failover or a restore. Nothing is changed: what"
+    " they have stored since would be lost. docs/journals.md says how their rows are put right by hand."
+)
+
 _BUT = "AND r.id <> ALL ({}::text[])"
 REMEMBERED = "type_id, shard, entity, epoch, at"
 MESSAGE = (
@@ -355,6 +360,7 @@ class _Move(_Remains):
 
     def _begin(self) -> None:
         wanted = self._wanted
+        self._refuse_left()
         with self._cluster.transaction():
             if not hold_beginnings(self._cluster, self._type_id):
                 raise CannotMove(
@@ -373,15 +379,50 @@ class _Move(_Remains):
 
     def _prepare(self, shards: Sequence[ShardId]) -> bool:
         """Make rows of the type and of the shards in a further target, which no home has taken."""
+        self._refuse_left()
         here = epochs(self._cluster, self._type_id, shards)
         self._known |= {shard: epoch for shard, (epoch, _) in here.items()}
-        if not stand(self._cluster, self._target, self._wanted.type, self._type_id, self._present(shards)):
-            return False
+        with self._target.transaction():
+            self._refuse_lived(shards)
+            if not stand(
+                self._cluster, self._target, self._wanted.type, self._type_id, self._present(shards)
+            ):
+                return False
         self._target.execute(
             "UPDATE sharding_shard SET journal = '' WHERE type_id = %s AND shard = ANY (%s) AND journal <> ''",
             [self._type_id, list(shards)],
         )
         return True
+
+    def _refuse_left(self) -> None:
+        """Refuse shards that have left a further source for another journal: DATABASE has lost that,
+        with a failover. What is newer than their copy here would be overwritten with it.
+        """
+        left: dict[str, list[ShardId]] = {}
+        if self._from:
+            for shard, there in self._source.execute(
+                "SELECT shard, journal FROM sharding_shard WHERE type_id = %s AND shard = ANY (%s) AND journal <> ''",
+                [self._type_id, self._shards],
+            ).fetchall():
+                left.setdefault(there, []).append(shard)
+        for there, shards in left.items():
+            # If DATABASE itself was the target, it has lost their rows together with the switch.
+            if self._wanted.target or there != self._names(self._wanted.target):
+                raise CannotMove(
+                    f"{self._names(self._from)} says that it was left by the shards {listed(shards)}, for {there}. {_LOST}"
+                )
+
+    def _refuse_lived(self, shards: Sequence[ShardId]) -> None:
+        """Refuse shards that have had a home in a further target, which is not left since."""
+        lived = self._target.execute(
+            "SELECT shard FROM sharding_shard WHERE type_id = %s AND shard = ANY (%s) AND home IS NOT NULL"
+            " ORDER BY shard FOR NO KEY UPDATE",
+            [self._type_id, list(shards)],
+        ).fetchall()
+        if lived:
+            raise CannotMove(
+                f"In {self._names(self._wanted.target)} the shards {listed(each for (each,) in lived)} have a home. {_LOST}"
+            )
 
     def _present(self, shards: Sequence[ShardId]) -> dict[ShardId, Epoch]:
         return {shard: self._known[shard] for shard in shards}

@@ -618,6 +618,73 @@ def test_a_switch_whose_answer_is_lost_leaves_no_messages(
     assert both.run(THERE, "SELECT home, journal FROM sharding_shard WHERE shard = 3") == [(None, "default")]
 
 
+# -- A switch that DATABASE has lost ---------------------------------------------------------------
+
+
+def a_home_takes(both: Both, shard: int) -> int:
+    """Let a home take a shard where it lies, in a further journal; return its epoch."""
+    ((epoch,),) = both.run(
+        "", "UPDATE sharding_shard SET epoch = epoch + 1 WHERE shard = %s RETURNING epoch", shard
+    )
+    ((taken,),) = both.run(
+        THERE, "SELECT taken FROM sharding_take_v1(1, 'shop.Cart', %s, 0, 0, 0, ARRAY[%s], ARRAY[%s::bigint], 'n-1')",
+        SHARDS, shard, epoch,
+    )  # fmt: skip
+    assert taken == [shard]
+    return int(epoch)
+
+
+def the_switch_is_lost(both: Both, source: str) -> None:
+    """DATABASE has failed over, and its coordinator gives epochs of a new era."""
+    both.run("", "UPDATE sharding_shard SET journal = %s, epoch = epoch + (1::bigint << 50)", source)
+    both.run("", "UPDATE sharding_move SET step = 'copying'")
+
+
+@pytest.mark.parametrize("command", ["again", "cancel"])
+def test_a_switch_that_is_lost_costs_no_event_of_the_target(both: Both, command: str) -> None:
+    """The target has events since, which the copy in the source has not."""
+    both.fill("", IDS[:20])
+    both.move(shards=[3])
+    epoch = a_home_takes(both, 3)
+    both.run(
+        THERE,
+        "INSERT INTO sharding_event (type_id, entity, seq, shard, epoch, name, version, payload)"
+        " VALUES (1, %s, 6, 3, %s, 'Paid', 1, '{}')",
+        message_of(3), epoch,
+    )  # fmt: skip
+    stored = both.stored(THERE)
+    the_switch_is_lost(both, "")
+    with pytest.raises(CannotMove, match=r"In journal_b the shards 3 have a home\. DATABASE says"):
+        both.move(shards=[3]) if command == "again" else both.cancel()
+    assert both.stored(THERE) == stored
+    assert both.run(THERE, "SELECT epoch FROM sharding_shard WHERE shard = 3") == [(epoch,)]
+    # As docs/journals.md says.
+    both.run("", "UPDATE sharding_shard SET journal = 'journal_b' WHERE type_id = 1 AND shard IN (3)")
+    both.run(
+        "",
+        "INSERT INTO sharding_move (type_id, shard, source, target, step) VALUES (1, 3, '', 'journal_b', 'moved')"
+        " ON CONFLICT (type_id, shard) DO UPDATE SET step = 'moved', closed_until = NULL",
+    )
+    assert both.cancel() == []
+    a_home_takes(both, 3)
+    assert both.stored(THERE) == stored
+
+
+def test_a_source_that_was_left_is_not_copied_again(both: Both) -> None:
+    """Its messages have gone with the shard. It has left for a third journal here."""
+    lies_there(both, [3])
+    both.run(THERE, "UPDATE sharding_shard SET journal = 'journal_c', home = NULL WHERE shard = 3")
+    the_switch_is_lost(both, THERE)
+    before = both.stored(THERE)
+    with pytest.raises(CannotMove, match="journal_b says that it was left by the shards 3, for journal_c"):
+        both.move("", shards=[3])
+    assert both.run("", "SELECT FROM sharding_move") == []
+    # DATABASE, to which it had moved, has lost all of that together.
+    both.run(THERE, "UPDATE sharding_shard SET journal = 'default' WHERE shard = 3")
+    both.move("", shards=[3])
+    assert both.stored("", {3}) == before
+
+
 # -- What is refused ------------------------------------------------------------------------------
 
 
