@@ -395,8 +395,8 @@ class _Move(_Remains):
         return True
 
     def _refuse_left(self) -> None:
-        """Refuse shards that have left a further source for another journal: DATABASE has lost that,
-        with a failover. What is newer than their copy here would be overwritten with it.
+        """Refuse shards that have left a further source for another journal: DATABASE has lost
+        that, with a failover. What is newer than their copy here would be overwritten with it.
         """
         left: dict[str, list[ShardId]] = {}
         if self._from:
