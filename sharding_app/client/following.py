@@ -173,7 +173,7 @@ class Feed:
             while self.subscriptions:
                 events = any(each.wants_events for each in self.subscriptions)
                 limit = MAX_EVENTS if events and self.last >= 0 else 0
-                question = Question(self.last, self.stamp if limit else 0, limit, WAIT_SECONDS)
+                question = Question(self.last, self.stamp, limit, WAIT_SECONDS)
                 news = await self.hub.question(self.type_name, self.entity, question)
                 if self.last == question.after:  # else a subscription has moved the feed on meanwhile
                     self._take(question, news)
@@ -190,7 +190,7 @@ class Feed:
     def _take(self, question: Question, news: News) -> None:
         if news.state == "erased" or news.last < self.last:
             self.life += 1
-            self._restart(news.last if not question.limit else 0, 0)
+            self._restart(*((0, 0) if question.limit else (news.last, news.stamp)))
         elif news.events:
             if news.state == "trimmed" or not question.limit:
                 self._drop()
@@ -198,8 +198,9 @@ class Feed:
                 self._keep(each)
             self.last, self.stamp = news.last, news.events[-1].at
         elif news.last != self.last:
-            self._restart(news.last, 0)
+            self._restart(news.last, news.stamp)
         else:
+            self.stamp = self.stamp or news.stamp
             return
         self._wake()
 
@@ -238,6 +239,8 @@ class Subscription:
         self._feed = feed
         self._life: int | None = None
         "The feed's, when this subscription came level with it."
+        self._life_seen = feed.life
+        "The feed's, when a number was told last."
         feed.subscriptions.add(self)
 
     async def events(self, after: int, stamp: int) -> Sequence[FollowedEvent]:
@@ -269,16 +272,17 @@ class Subscription:
             feed.start(after, stamp)
 
     async def moved(self, seen: int) -> int:
-        """Wait until the number of the entity's last event is another one; return it. -1: return
-        it once it is known.
+        """Wait until the entity's last event is another one; return its number. -1: return it once
+        it is known.
         """
         feed = self._feed
         feed.start(-1, 0)
-        while feed.last in (-1, seen):
+        while feed.last == -1 or (feed.last == seen and feed.life == self._life_seen):
             await feed.changed()
             self._check_open()
             if feed.error is not None:
                 raise feed.error
+        self._life_seen = feed.life
         return feed.last
 
     def close(self) -> None:

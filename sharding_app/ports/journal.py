@@ -238,6 +238,8 @@ class Reading(NamedTuple):
     "The time of the event that the follower has last (`FollowedEvent.at`); None: it is not there."
     events: list[FollowedEvent]
     "Ascending, those after it. There may be more."
+    newest: int = 0
+    "The time of the last event; 0: there is none."
 
 
 class Trimmable(NamedTuple):

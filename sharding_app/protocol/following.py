@@ -5,7 +5,8 @@ or with none when the follower's patience is over. The follower is known by noth
 question, so moves, failovers and lost messages concern a question alone: it is asked again.
 
 Two lives of one entity may have the same numbers, before and after it was erased. So a question
-also says when its last event was stored (`stamp`), and the home compares.
+also says when its last event was stored (`stamp`), and the home compares. So may they where the
+server has lost its last events.
 """
 
 from typing import Literal
@@ -60,6 +61,8 @@ class News(msgspec.Struct, array_like=True, frozen=True, gc=False):
     state: State = ""
     """"erased": the entity's history is not the one that the follower has read. "trimmed": events
     after its number are deleted; those in `events` are the first that are left."""
+    stamp: int = 0
+    "When the event `last` was stored, for one who wants no events; 0: not known."
 
 
 _question = msgspec.msgpack.Decoder(Question)

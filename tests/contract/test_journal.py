@@ -265,6 +265,9 @@ async def test_followers_read_what_comes_after_a_number(world: World) -> None:
         [],
     ]
     assert [each.known is None for each in found] == [True, False, False, True, True, True]
+    newest = found[0].events[-1].at
+    assert [each.newest for each in found[:3]] == [newest] * 3
+    assert [each.newest == 0 for each in found] == [False, False, False, False, True, False]
     first = found[0].events[0]
     assert (first.name, first.version, first.payload) == ("shop.ItemAdded", 1, b"1")
     assert found[2].known == found[0].events[4].at == first.at, "the time of its transaction"

@@ -171,7 +171,8 @@ class JournalRows:
             size += len(row.payload)
             found.append(FollowedEvent(seq, row.name, row.version, row.payload, moment(at)))
         known = moment(had.at) if had is not None and wanted.limit else None
-        return Reading(max(events, default=0), known, found)
+        last = max(events, default=0)
+        return Reading(last, known, found, moment(events[last].at) if last else 0)
 
     def ids(self, type_id: int, prefix: str, after: str, limit: int) -> list[str]:
         behind = after.encode(errors="surrogatepass")

@@ -384,13 +384,13 @@ class PostgresJournal:
             "bytes": page_bytes,
         }
         found: list[Reading] = []
-        for place, last, seq, name, version, payload, at in await self._recovered("follow", params):
+        for place, last, newest, seq, name, version, payload, at in await self._recovered("follow", params):
             if place > len(found):
-                found.append(Reading(last, None, []))
+                found.append(Reading(last, None, [], 0 if newest is None else _microseconds(newest)))
             if payload is not None:
                 found[-1].events.append(FollowedEvent(seq, name, version, payload, _microseconds(at)))
             elif seq is not None:
-                found[-1] = Reading(last, _microseconds(at), [])
+                found[-1] = found[-1]._replace(known=_microseconds(at))
         return found
 
     async def forget_states(self, type_id: int, former: Sequence[Former], window_seconds: float) -> None:

@@ -77,12 +77,13 @@ class _Waiter:
 class _Followed:
     """An entity that is followed."""
 
-    __slots__ = ("entity", "last", "shard", "stamp", "type_id", "used", "waiters")
+    __slots__ = ("entity", "is_stored", "last", "shard", "stamp", "type_id", "used", "waiters")
 
-    def __init__(self, type_id: int, shard: ShardId, entity: EntityId) -> None:
+    def __init__(self, type_id: int, shard: ShardId, entity: EntityId, *, is_stored: bool) -> None:
         self.type_id = type_id
         self.shard = shard
         self.entity = entity
+        self.is_stored = is_stored
         self.last: int | None = None
         "Number of the last event that is acknowledged; None: the journal has not been asked."
         self.stamp = 0
@@ -170,9 +171,10 @@ class Following:
             entities = self.shards[key] = {}
         found = entities.get(entity)
         if found is None:
-            found = entities[entity] = _Followed(host.type_id, shard.number, entity)
+            is_stored = host.type.kind != "memory"
+            found = entities[entity] = _Followed(host.type_id, shard.number, entity, is_stored=is_stored)
             self._entities += 1
-            if host.type.kind == "memory":
+            if not is_stored:
                 # Another number than any other home, or this one at another time, has given.
                 self._count += 1
                 found.last = number_of_change(shard.epoch, self._count)
@@ -181,13 +183,18 @@ class Following:
 
     def _take(self, followed: _Followed, waiter: _Waiter) -> None:
         question = waiter.question
-        if not question.limit and followed.last is not None and followed.last != question.after:
-            self._answer(waiter, News(followed.last))
-            return
         wait = min(question.wait, MAX_WAIT_SECONDS)
         is_known = followed.last == question.after and question.stamp in (0, followed.stamp)
+        if not question.limit and followed.last is not None:
+            # One who knows no more than a number would take another life for this one.
+            lacks_stamp = followed.is_stored and followed.last > 0 and not question.stamp
+            is_news = lacks_stamp or followed.last != question.after
+            if is_news and (followed.stamp or not followed.is_stored):
+                self._answer(waiter, News(followed.last, stamp=followed.stamp))
+                return
+            is_known = not is_news and is_known
         if is_known and not wait:
-            self._answer(waiter, News(question.after))
+            self._answer(waiter, News(question.after, stamp=question.stamp))
             return
         followed.waiters[waiter] = None
         self.waiting += 1
@@ -198,7 +205,7 @@ class Following:
     def _in_vain(self, followed: _Followed, waiter: _Waiter) -> None:
         """Answer a question whose time is over."""
         self._leave(followed, waiter)
-        self._answer(waiter, News(waiter.question.after))
+        self._answer(waiter, News(waiter.question.after, stamp=waiter.question.stamp))
 
     # -- Changes of entities -----------------------------------------------------------------------
 
@@ -299,11 +306,14 @@ class Following:
         """Answer the questions for which a read was made; those that stay unanswered wait."""
         last = followed.last or 0
         if not events:
-            waiters = [each for each in followed.waiters if not each.question.limit]
-            for waiter in waiters:
-                if last != waiter.question.after:
+            if reading.last == last:  # else a later one is visible, and not acknowledged yet
+                followed.stamp = reading.newest
+            for waiter in [each for each in followed.waiters if not each.question.limit]:
+                question = waiter.question
+                if last != question.after or followed.stamp not in (0, question.stamp):
+                    is_other = last == question.after and _differ(followed.stamp, question.stamp)
                     self._leave(followed, waiter)
-                    self._answer(waiter, News(last))
+                    self._answer(waiter, News(last, [], "erased" if is_other else "", followed.stamp))
             return
         # Later ones are visible, and not acknowledged yet.
         found = [each for each in reading.events if each.seq <= last]

@@ -1,10 +1,10 @@
--- For each follower the number of the entity's last event, and a page of events from the one that the follower has last:
--- of that one only its time is needed. Pages are bounded in rows and bytes; an entity without events has a row too.
-SELECT wanted.place, COALESCE(newest.seq, 0) AS last, page.*
+-- For each follower the number and the time of the entity's last event, and a page of events from the one that the follower has
+-- last: of that one only its time is needed. Pages are bounded in rows and bytes; an entity without events has a row too.
+SELECT wanted.place, COALESCE(newest.seq, 0) AS last, newest.at AS newest, page.*
 FROM unnest(%(types)s::int[], %(entities)s::text[], %(froms)s::bigint[], %(limits)s::int[])
     WITH ORDINALITY AS wanted (type_id, entity, since, rows, place)
 LEFT JOIN LATERAL (
-    SELECT e.seq
+    SELECT e.seq, e.at
     FROM sharding_event e
     WHERE e.type_id = wanted.type_id AND e.entity = wanted.entity
     ORDER BY e.seq DESC

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from sharding_app import EntityErased, EventsGone, Happened, InvalidCall
+from sharding_app.adapters.memory.journal_rows import Committed
 from sharding_app.testing.cluster import MemoryCluster
 from tests.unit.runtime.following.auctions import Auction, Clicks, Collected, Lamp, bid, follow
 from tests.unit.runtime.waiting import travel, until
@@ -158,6 +159,26 @@ async def test_changes_of_a_query(cluster: MemoryCluster) -> None:
     await erase(cluster, "1")
     await until(lambda: prices.found == [0, 10, 20, 0])
     await prices.stop()
+
+
+@pytest.mark.parametrize("lamp", [False, True])
+async def test_another_life_with_as_many_events_is_a_change(cluster: MemoryCluster, lamp: bool) -> None:
+    """It was erased, or the server lost its last event, and then as much was stored before the
+    follower asked again.
+    """
+    entity, found = (Lamp, Lamp.ref("1").state) if lamp else (Auction, Auction.ref("1").current)
+    shown = Collected(found.changes())
+    await (Lamp.ref("1").switch(True) if lamp else bid("1", 10))
+    await until(lambda: shown.found[-1:] == [True if lamp else 10])
+    await travel(30)
+    await cluster.kill_node("node1")
+    rows = cluster.server.journal.events[cluster._key(entity, "1")]
+    (former,) = rows.values()
+    payload = b'{"on":false}' if lamp else b'{"amount":20}'
+    rows[1] = Committed(former.row._replace(payload=payload), former.at + 100)
+    await cluster.add_node()
+    await until(lambda: shown.found[-1:] == [False if lamp else 20])
+    await shown.stop()
 
 
 async def test_changes_of_what_is_not_event_sourced(cluster: MemoryCluster) -> None:
