@@ -194,6 +194,11 @@ def _outcome(work: Callable[[], list[Changed]], count: int) -> tuple[bool, str]:
     try:
         done = len(work())
     except PartlyDone as error:
+        if error.moving:
+            return False, _(
+                "{done} done. {moving} change over to another journal just now with their shards, and may come back unchanged: look"
+                " at them again in some seconds."
+            ).format(done=words.count(len(error.changed)), moving=words.count(error.moving))
         return bool(error.changed), _("{done} done. Nothing else is changed: {why}.").format(
             done=words.count(len(error.changed)), why=str(error).rstrip(".")
         )

@@ -9,4 +9,4 @@ WITH held AS MATERIALIZED (
 DELETE FROM sharding_message m
 USING held, sharding_type t
 WHERE m.id = held.id AND t.id = m.type_id
-RETURNING m.id, t.name, m.entity;
+RETURNING m.id, t.name, m.entity, m.type_id, m.shard, m.epoch IS NULL;

@@ -18,4 +18,4 @@ SET parked = false, failures = 0, error = '',
     occasion = CASE WHEN m.every IS NOT NULL AND m.parked THEN COALESCE(m.occasion, m.due) ELSE m.occasion END
 FROM held, sharding_type t
 WHERE m.id = held.id AND t.id = m.type_id
-RETURNING m.id, t.name, m.entity;
+RETURNING m.id, t.name, m.entity, m.type_id, m.shard, m.epoch IS NULL;

@@ -324,6 +324,6 @@ async def test_who_may_change_messages_runs_and_discards_them(roles: Roles) -> N
         )
         async with await psycopg.AsyncConnection.connect(**there, autocommit=True) as site:
             cursor = await site.execute(QUERIES["operator_run"], {"ids": ["1"], "parked": False})
-            assert await cursor.fetchall() == [("1", "shop.Cart", "a")]
+            assert await cursor.fetchall() == [("1", "shop.Cart", "a", 1, 0, False)]
             cursor = await site.execute(QUERIES["operator_discard"], {"ids": ["2"]})
-            assert await cursor.fetchall() == [("2", "shop.Cart", "a")]
+            assert await cursor.fetchall() == [("2", "shop.Cart", "a", 1, 0, False)]
