@@ -69,7 +69,7 @@ PARTLY = "It took effect partly, in a journal that its target has left since."
 
 _LOST = (
     "DATABASE says that they lie elsewhere: it has lost that they moved, with a failover or a restore. Nothing is changed: what"
-    " they have stored since would be lost. docs/journals.md says how their rows are put right by hand."
+    " they have stored since would be lost. The page on several journals says how their rows are put right by hand."
 )
 
 _BUT = "AND r.id <> ALL ({}::text[])"
