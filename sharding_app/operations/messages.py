@@ -16,7 +16,7 @@ if the shard was not closed meanwhile.
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -105,7 +105,7 @@ def _counting(found: list[tuple[str, _Row]], closings: dict[int, int]) -> list[t
     ]
 
 
-def _read(query: str, params: dict[str, object]) -> list[tuple[Any, ...]]:
+def _read(query: str, params: Mapping[str, object]) -> list[tuple[Any, ...]]:
     alias = journal_alias()
     with bounded_reads(alias), connections[alias].cursor() as cursor:
         return run_query(cursor, query, params)
