@@ -146,7 +146,7 @@ class Migration(migrations.Migration):
                     name="JournalDatabase",
                     fields=[
                         ("name", models.TextField(primary_key=True, serialize=False)),
-                        ("place", models.TextField()),
+                        ("place", models.TextField(unique=True)),
                         ("at", models.DateTimeField()),
                     ],
                     options={

@@ -195,7 +195,7 @@ class JournalDatabase(ReadOnlyModel):
     """A further database that has a part of the journal, and where it lies."""
 
     name = models.TextField(primary_key=True)
-    place = models.TextField()
+    place = models.TextField(unique=True)
     at = models.DateTimeField()
 
     class Meta(ReadOnlyModel.Meta):

@@ -60,6 +60,8 @@ class JournalFacts:
     "Why its database could not be read."
     moves: tuple[Moves, ...] = ()
     "Out of it."
+    other: str = ""
+    "Another journal, as which the cluster knows the database to which the alias leads."
     coming: int = 0
     "Shards of which a copy is being made here. The events of all copies are in `events`."
 
@@ -107,17 +109,22 @@ def read_journals() -> list[JournalFacts]:
     weights.setdefault(CLUSTERS_OWN, 0.0)
     shards: Counter[str] = Counter({name: count for name, _, count in known})
     places = {name: place for name, place, _ in known}
+    names_at = {place: name for name, place in places.items() if place}
     moving = {name for each in moves for name in each[1:3]}
     names = [CLUSTERS_OWN, *sorted({*weights, *places, *moving} - {CLUSTERS_OWN})]
     asked = ask(names, _read)
     down = {each.name: each.why for each in asked.down}
+    found = [
+        _facts(name, weights, shards, places, asked.found.get(name), down.get(name, "")) for name in names
+    ]
     return [
         replace(
-            _facts(name, weights, shards, places, asked.found.get(name), down.get(name, "")),
-            moves=tuple(each for each in moves if each.source == name),
-            coming=sum(each.shards for each in moves if each.target == name and not each.are_over),
+            each,
+            moves=tuple(move for move in moves if move.source == each.name),
+            coming=sum(move.shards for move in moves if move.target == each.name and not move.are_over),
+            other=other if (other := names_at.get(each.place, "")) != each.name else "",
         )
-        for name in names
+        for each in found
     ]
 
 
@@ -158,6 +165,8 @@ def why_unusable(facts: JournalFacts, cluster_id: str, *, moved: bool = False) -
     if not facts.belongs_to(cluster_id):
         whose = "of a cluster of its own" if facts.own_cluster else f"a journal of the cluster {facts.owner}"
         return f"its database is {whose}. Name another database."
+    if facts.other:
+        return f"its alias leads to the database of the journal {facts.other!r}. Each journal needs a database of its own."
     if moved and facts.owner is None and facts.shards:
         return "it says no owner, so it is no copy of the journal. Restore the journal's data there first."
     if facts.elsewhere and not moved:

@@ -140,9 +140,10 @@ class ClusterStore(Protocol):
         """
         ...
 
-    async def journal_place(self, name: str, place: str) -> str:
-        """Return the place of the database that the cluster knows as a journal. It is the given one
-        if the cluster knows none yet by that name.
+    async def journal_place(self, name: str, place: str) -> tuple[str, str]:
+        """Return the name of a journal, and the place of the database that the cluster knows as
+        that. It is the given one if the cluster knows none yet by that name. Where it knows this
+        database as another journal, that one is returned.
         """
         ...
 

@@ -51,7 +51,7 @@ async def test_numbers_of_a_new_era_have_higher_revisions_than_all_of_former_one
     store = world.store()
     await with_type(store, SIX)
     await with_type(store, msgspec.structs.replace(SIX, name="tests.Other"))
-    assert await store.journal_place("journal_b", "there") == "there"
+    assert await store.journal_place("journal_b", "there") == ("journal_b", "there")
     assert await store.resize(SIX.name, 6, 12)
     assert sorted(await revisions(world)) == [0, 1]
     term = await elected_after_a_promotion(world)

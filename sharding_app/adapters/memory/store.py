@@ -130,8 +130,10 @@ class MemoryStore:
     ) -> tuple[int, dict[ShardId, str]] | None:
         return await self._ask("locations", lambda: self._rows.located(type_name, known))
 
-    async def journal_place(self, name: str, place: str) -> str:
-        return await self._ask("journal_place", lambda: self._rows.places.setdefault(name, place))
+    async def journal_place(self, name: str, place: str) -> tuple[str, str]:
+        # All virtual servers say the same of themselves, so their places tell nothing apart.
+        known = await self._ask("journal_place", lambda: self._rows.places.setdefault(name, place))
+        return name, known
 
     async def use_journal(self, incarnation: Incarnation, name: str, *, used: bool) -> bool:
         return await self._ask("use_journal", lambda: self._rows.use_journal(incarnation, name, used=used))

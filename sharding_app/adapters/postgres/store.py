@@ -217,11 +217,11 @@ class PostgresStore:
             return None
         return rows[0][0], {shard: node for _, shard, node in rows if shard is not None}
 
-    async def journal_place(self, name: str, place: str) -> str:
+    async def journal_place(self, name: str, place: str) -> tuple[str, str]:
         wanted = {"name": name, "place": place}
         # As in `cluster_id`.
         rows = await self._rows("journal_place", wanted) or await self._rows("journal_place", wanted)
-        return str(rows[0][0])
+        return rows[0][0], rows[0][1]
 
     async def use_journal(self, incarnation: Incarnation, name: str, *, used: bool) -> bool:
         params = {"incarnation": incarnation, "name": name, "used": used}

@@ -97,7 +97,8 @@ CREATE TABLE sharding_shard (
 -- Where the databases of further journals lie: an alias that leads elsewhere all of a sudden is noticed.
 CREATE TABLE sharding_journal (
     name text COLLATE "C" PRIMARY KEY,
-    place text COLLATE "C" NOT NULL,
+    -- One database is one journal: projections would read its changes once for each name.
+    place text COLLATE "C" NOT NULL UNIQUE,
     at timestamptz NOT NULL DEFAULT now()
 );
 

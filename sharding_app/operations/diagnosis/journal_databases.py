@@ -62,6 +62,11 @@ def usable(look: Look) -> Iterator[Finding]:
                 "D115", f"The database of the journal {facts.name!r} {whose}. Nodes do not use it.", where,
                 "Name another database. Each cluster needs databases of its own.",
             )  # fmt: skip
+        elif facts.other:
+            yield error(
+                "D115", f"The alias {facts.alias!r} leads to the database of the journal {facts.other!r}. Nodes do not use it.",
+                where, "Name another database. Each journal needs a database of its own.",
+            )  # fmt: skip
         elif facts.elsewhere:
             yield error(
                 "D116", f"The alias {facts.name!r} leads to {facts.place}, and the cluster knows that journal at "

@@ -142,7 +142,9 @@ class JournalWatch:
         try:
             found = await part.journal.own(self._cluster_id)
             if not self._place:
-                known = await self._store.journal_place(part.name, found.place)
+                name, known = await self._store.journal_place(part.name, found.place)
+                if name != part.name:
+                    return f"its alias leads to the database of the journal {name!r}, and each journal needs one of its own"
                 if known != found.place:
                     return _elsewhere(part.name, known, found.place)
                 self._place = found.place

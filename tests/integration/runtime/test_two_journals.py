@@ -36,14 +36,15 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 
 
 class TwoDatabases(PostgresCluster):
-    def __init__(self, params: Params, second: Params, **options: Any) -> None:
+    def __init__(self, params: Params, second: Params, *, aliases: int = 1, **options: Any) -> None:
         self.second = second
+        self.names = (SECOND, "alias")[:aliases]
         super().__init__(params, [Purse], **options)
 
     def _node_ports(self, incarnation: Incarnation) -> NodePorts:
         ports = super()._node_ports(incarnation)
         ports.store = PostgresStore(self.params, owner=incarnation, journals=WEIGHTS)
-        ports.journals = {SECOND: PostgresJournal(self.second, owner=incarnation)}
+        ports.journals = {name: PostgresJournal(self.second, owner=incarnation) for name in self.names}
         return ports
 
 
@@ -191,7 +192,29 @@ async def test_nodes_that_begin_at_once_all_make_the_database_their_journal(
             *(store.journal_place(SECOND, place) for store, place in zip(stores, places, strict=True))
         )
         assert len(set(known)) == 1
+        others = await asyncio.gather(
+            *(each.journal_place(f"b{n}", known[0][1]) for n, each in enumerate(stores)),
+        )
+        assert set(others) == set(known), "a database is one journal, whatever its aliases"
     await asyncio.gather(*(each.close() for each in journals), *(each.close() for each in stores))
+
+
+@pytest.mark.parametrize("aliases", [1, 2])
+async def test_two_aliases_of_one_database_are_not_two_journals(
+    databases: tuple[Params, Params], aliases: int
+) -> None:
+    """Projections would handle each event of it once for each of them."""
+    async with TwoDatabases(*databases, nodes=1, config=CONFIG, aliases=aliases) as made:
+        parts = made.nodes["node1"].hosting.parts
+        watched = {part.name: part for part in parts if part.name}
+        assert len(watched) == aliases
+
+        async def is_one() -> bool:
+            told = [part.trouble for part in watched.values()]
+            refused = ["leads to the database of the journal" in each for each in told]
+            return told.count("") == 1 and refused.count(True) == aliases - 1
+
+        await until(is_one)
 
 
 async def test_a_closed_shard_is_served_by_its_row_of_then_once_it_is_opened(cluster: TwoDatabases) -> None:

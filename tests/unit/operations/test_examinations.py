@@ -175,6 +175,7 @@ CASES: list[tuple[str, str, Look, str]] = [
     ("D114", "error", second(missing_migrations=("0001_initial",)), "0001_initial"),
     ("D115", "error", second(owner="c2"), "a journal of the cluster c2"),
     ("D115", "error", second(own_cluster=True), "a cluster of its own"),
+    ("D115", "error", second(other="c"), "leads to the database of the journal 'c'"),
     ("D116", "error", second(known_place="7/2"), "knows that journal at 7/2"),
     ("D117", "error", second(unfenced=("sharding_event",)), "sharding_event"),
     ("D106", "note", second(moves=(moves(are_over=True),)), "2 shards of T have left a copy"),
