@@ -67,7 +67,7 @@ async def test_they_are_higher_by_many_steps_where_the_clock_is_behind(world: Wo
     """No era begins then, and the term may be lower than revisions that were lost."""
     store = world.store()
     await with_type(store, SIX)
-    assert await store.journal_place("journal_b", "there") == "there"
+    assert await store.journal_place("journal_b", "there") == ("journal_b", "there")
     await store.join(member("coordinator"), (1, 2))
     assert await election(world) == 1
     ahead = 1 << 52
