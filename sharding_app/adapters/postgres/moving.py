@@ -205,7 +205,7 @@ def _refuse_gone(
         if journal == gone:
             raise CannotMove(
                 f"Shards {listed(shards)} lie in {names(gone)}, and {names(target)} has an unfinished copy of them. Put"
-                f" {names(gone)} back from a backup first (docs/journals.md): nothing is deleted in {names(target)} before that."
+                f" {names(gone)} back from a backup first: nothing is deleted in {names(target)} before that."
             )
 
 
