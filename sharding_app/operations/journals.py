@@ -4,7 +4,7 @@ For the command `sharding_journals`, the dashboard, the metrics and the doctor.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -128,11 +128,22 @@ def read_journals() -> list[JournalFacts]:
     ]
 
 
+class StillUsed(Exception):
+    """Living nodes use a journal in the place that it is to leave. Nothing was stored."""
+
+    def __init__(self, nodes: Sequence[str]) -> None:
+        super().__init__(", ".join(nodes))
+        self.nodes = tuple(nodes)
+
+
 def adopt(facts: JournalFacts, by: str) -> None:
-    """Store the present place of a journal. Raises DatabaseError."""
+    """Store the present place of a journal. Raises StillUsed, DatabaseError."""
     alias = journal_alias()
     with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
         run_query(cursor, "journal_adopt", {"name": facts.name, "place": facts.place, "by": by})
+        # Behind that: none begins to use the former place any more.
+        if nodes := [name for (name,) in run_query(cursor, "journal_users", {"name": facts.name})]:
+            raise StillUsed(nodes)
 
 
 def epochs_there(name: str) -> dict[tuple[str, int], int]:

@@ -147,8 +147,11 @@ class ClusterStore(Protocol):
         """
         ...
 
-    async def use_journal(self, incarnation: Incarnation, name: str, *, used: bool) -> bool:
-        """Say in a node's row whether it uses a further journal now. False: there is no row."""
+    async def use_journal(self, incarnation: Incarnation, name: str, place: str | None) -> str | None:
+        """Say in a node's row that it uses a further journal, unless the cluster knows that in
+        another place; without a place, that it does not. Return the place that the cluster knows;
+        None: the node has no row.
+        """
         ...
 
     async def journals_in_use(self, *, but: Incarnation) -> frozenset[str]:

@@ -124,12 +124,14 @@ class ClusterRows:
         self.lock_keys[member.incarnation] = lock_keys
         return age
 
-    def use_journal(self, incarnation: Incarnation, name: str, *, used: bool) -> bool:
-        if incarnation not in self.members:
-            return False
+    def use_journal(self, incarnation: Incarnation, name: str, place: str | None) -> str | None:
+        known = self.places.get(name)
+        if incarnation not in self.members or known is None:
+            return None
         before = self.journals_of.get(incarnation, frozenset())
-        self.journals_of[incarnation] = before | {name} if used else before - {name}
-        return True
+        if place in (None, known):
+            self.journals_of[incarnation] = before - {name} if place is None else before | {name}
+        return known
 
     def journals_in_use(self, but: Incarnation) -> frozenset[str]:
         up = [each for each, row in self.members.items() if row.state == "up" and each != but]

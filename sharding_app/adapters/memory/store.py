@@ -135,8 +135,8 @@ class MemoryStore:
         known = await self._ask("journal_place", lambda: self._rows.places.setdefault(name, place))
         return name, known
 
-    async def use_journal(self, incarnation: Incarnation, name: str, *, used: bool) -> bool:
-        return await self._ask("use_journal", lambda: self._rows.use_journal(incarnation, name, used=used))
+    async def use_journal(self, incarnation: Incarnation, name: str, place: str | None) -> str | None:
+        return await self._ask("use_journal", lambda: self._rows.use_journal(incarnation, name, place))
 
     async def journals_in_use(self, *, but: Incarnation) -> frozenset[str]:
         return await self._ask("journals_in_use", lambda: self._rows.journals_in_use(but))

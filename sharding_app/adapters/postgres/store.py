@@ -223,9 +223,9 @@ class PostgresStore:
         rows = await self._rows("journal_place", wanted) or await self._rows("journal_place", wanted)
         return rows[0][0], rows[0][1]
 
-    async def use_journal(self, incarnation: Incarnation, name: str, *, used: bool) -> bool:
-        params = {"incarnation": incarnation, "name": name, "used": used}
-        return bool(await self._rows("use_journal", params))
+    async def use_journal(self, incarnation: Incarnation, name: str, place: str | None) -> str | None:
+        rows = await self._rows("use_journal", {"incarnation": incarnation, "name": name, "place": place})
+        return str(rows[0][0]) if rows else None
 
     async def journals_in_use(self, *, but: Incarnation) -> frozenset[str]:
         return frozenset(name for (name,) in await self._rows("journals_in_use", {"but": but}))

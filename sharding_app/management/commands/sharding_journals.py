@@ -15,6 +15,7 @@ from sharding_app.operations.console import counted
 from sharding_app.operations.each_journal import JournalsDown
 from sharding_app.operations.journals import (
     JournalFacts,
+    StillUsed,
     adopt,
     epochs_here,
     epochs_there,
@@ -101,7 +102,13 @@ class Command(DatabaseCommand):
             "since the copy is not in this one.",
             yes=options["yes"],
         )
-        adopt(facts, signed("sharding_journals"))
+        try:
+            adopt(facts, signed("sharding_journals"))
+        except StillUsed as error:
+            raise refused(
+                f"Nodes use {name!r} at its former place: {error}. What they store there is not in this database, so --force does"
+                " not pass over them. Stop them first (manage.py sharding_shutdown --all)."
+            ) from error
         self.say(f"Adopted: the journal {name} lies at {facts.place}. Start the nodes.")
 
     @staticmethod

@@ -126,15 +126,34 @@ class JournalWatch:
         "The node's row says that it uses this journal."
 
     async def run(self) -> None:
-        part = self._part
         while True:
-            trouble = await self.look()
+            trouble = await self.look() or await self._use()
             self._say(trouble)
-            if self._told == bool(trouble):
+            if trouble and self._told:
                 with contextlib.suppress(StoreUnavailable):
-                    if await self._store.use_journal(self._me, part.name, used=not trouble):
-                        self._told = not trouble
+                    await self._store.use_journal(self._me, self._part.name, None)
+                    self._told = False
             await asyncio.sleep(REFUSED_SECONDS if trouble and not self._place else LOOK_SECONDS)
+
+    async def _use(self) -> str:
+        """Let the node's row say that it uses the journal; return why it cannot be used, or
+        nothing.
+
+        The cluster may have adopted another database while this one was away. Then shards that were
+        started here are given up: what they store is not in that one.
+        """
+        if self._told:
+            return ""
+        try:
+            known = await self._store.use_journal(self._me, self._part.name, self._place)
+        except StoreUnavailable as error:
+            return str(error)
+        self._told = known == self._place
+        if self._told or known is None:
+            return ""  # without a row the node is not up yet
+        found, self._place = self._place, ""
+        self._give_up(self._part)
+        return _elsewhere(self._part.name, known, found)
 
     async def look(self) -> str:
         """Look once; return why the journal cannot be used, or nothing."""

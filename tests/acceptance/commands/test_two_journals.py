@@ -137,7 +137,9 @@ ADOPT = ("sharding_journals", "--adopt", "journal_b", "--yes")
 
 
 @pytest.mark.slow
-def test_a_forced_adoption_passes_over_nodes_that_wait_for_it(moved: Two) -> None:
+def test_a_forced_adoption_passes_over_nodes_that_wait_for_it_and_over_none_that_uses_the_journal(
+    paid: Two, moved: Two
+) -> None:
     with moved.program("sharding_node", "--name", "late") as late:
         late.wait_line("^node late is up$")
         late.wait_line("cannot be used: the cluster knows the journal 'journal_b' as the database")
@@ -151,6 +153,10 @@ def test_a_forced_adoption_passes_over_nodes_that_wait_for_it(moved: Two) -> Non
         until(lambda: sql(moved.database_url, used), 30, "the node uses the journal")
         again = moved.manage("shell", "-v0", "-c", AGAIN.format(THERE[0]))
         assert again.stdout.strip() == "4", again.stderr
+        back = paid.manage(*ADOPT, "--force")
+        assert back.returncode == 1
+        assert "Nodes use 'journal_b' at its former place: late." in back.stderr
+        assert moved.asked("sharding_journals")["journals"][1]["usable"]
         late.stop()
 
 

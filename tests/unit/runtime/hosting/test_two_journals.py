@@ -208,6 +208,32 @@ async def test_an_alias_that_leads_to_another_database_is_noticed(cluster: TwoJo
     assert stored(elsewhere) == Counter()
 
 
+async def test_a_database_that_the_cluster_has_left_while_it_was_away_is_not_used_again(
+    cluster: TwoJournals,
+) -> None:
+    """An operator has adopted a copy of it. What is stored in the former one is not in that."""
+    await pay_all()
+    nodes = list(cluster.nodes.values())
+    cluster.second.stop()
+    await until(lambda: all(part.trouble for node in nodes for part in node.hosting.parts[1:]))
+    await until(lambda: not any(cluster.server.cluster.journals_of.values()))
+    cluster.server.cluster.places[SECOND] = "the copy"
+    cluster.second.start()
+    await until(
+        lambda: all(
+            "the cluster knows the journal 'second' as the database the copy" in part.trouble
+            for node in nodes
+            for part in node.hosting.parts[1:]
+        )
+    )
+    assert not any(cluster.server.cluster.journals_of.values())
+    before = stored(cluster.second)
+    with pytest.raises((AskTimeout, Unavailable)):
+        await Purse.ref(THERE[0]).pay(1)
+    assert await Purse.ref(HERE[0]).pay(1) == 2
+    assert stored(cluster.second) == before
+
+
 async def test_a_node_that_cannot_use_a_journal_which_others_use_gives_its_shards_up(
     cluster: TwoJournals,
 ) -> None:
