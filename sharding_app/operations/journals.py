@@ -13,6 +13,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from sharding_app.adapters.django.database import bounded_reads, journal_alias, run_query
 from sharding_app.operations.each_journal import ask, in_journal, journal_name
+from sharding_app.protocol.ids import ShardId
 from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.settings.load import get_settings
 
@@ -160,6 +161,18 @@ def epochs_here(name: str) -> dict[tuple[str, int], int]:
     with bounded_reads(alias), connections[alias].cursor() as cursor:
         rows = run_query(cursor, "journal_rows", {"journal": name})
     return {(kind, shard): epoch for kind, shard, epoch in rows}
+
+
+def lying_elsewhere(name: str, shards: Sequence[tuple[str, ShardId]]) -> list[tuple[str, ShardId, str]]:
+    """Return which of these shards, of types, lie in another journal than this one, without having
+    moved from there, and in which one. Raises DatabaseError.
+    """
+    alias = journal_alias()
+    wanted = {
+        "journal": name, "types": [each[0] for each in shards], "shards": [each[1] for each in shards],
+    }  # fmt: skip
+    with bounded_reads(alias), connections[alias].cursor() as cursor:
+        return [(kind, shard, where) for kind, shard, where in run_query(cursor, "lying_elsewhere", wanted)]
 
 
 def why_unusable(facts: JournalFacts, cluster_id: str, *, moved: bool = False) -> str:

@@ -31,7 +31,7 @@ OF_THE_CLUSTER = (settings.unreachable, *_CLUSTER)
 """Those of the rows and the nodes' answers: status, health check and dashboard have no others."""
 EXAMINATIONS: tuple[Examination, ...] = (
     settings.unreachable, settings.checked, settings.sealed, postgres.migrations, postgres.settings, postgres.rights,
-    postgres.connections, journal_databases.usable, journal_databases.copies, journal_databases.connections, blocking_sessions.examine, tables.examine, layers.configured, layers.servers, layers.strangers, clocks.examine,
+    postgres.connections, journal_databases.usable, journal_databases.copies, journal_databases.deserted, journal_databases.connections, blocking_sessions.examine, tables.examine, layers.configured, layers.servers, layers.strangers, clocks.examine,
     nodes.refused_here, *_CLUSTER, journals.examine, personal.examine,
 )  # fmt: skip
 

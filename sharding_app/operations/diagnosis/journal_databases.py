@@ -136,6 +136,22 @@ def copies(look: Look) -> Iterator[Finding]:
             )  # fmt: skip
 
 
+def deserted(look: Look) -> Iterator[Finding]:
+    """Report shards whose history is out of reach: their rows were lost and made anew elsewhere."""
+    for further in look.further:
+        if not (shards := further.deserted):
+            continue
+        name = further.facts.name
+        told = ", ".join(f"{kind}/{shard} in {journal_name(to)!r}" for kind, shard, to in shards[:MOST_TOLD])
+        yield error(
+            "D120", f"Homes had {counted(len(shards), 'shard')} in the journal {name!r}, and by the database of DATABASE "
+            f"{'it lies' if len(shards) == 1 else 'they lie'} in another one ({told}): DATABASE has lost their rows with a "
+            f"failover or a restore. Their events in {name!r} are not read.", f"database {further.facts.alias!r}",
+            "Stop the nodes, and compare the events of these shards in both journals. Let the shard's row in DATABASE name the one "
+            "that has its history (UPDATE sharding_shard SET journal = ...).",
+        )  # fmt: skip
+
+
 def needed_connections(look: Look, journals: int) -> int:
     """Return how many connections a node has to that many further journals."""
     return journals * (FURTHER_CONNECTIONS + look.limits.journal_connections)

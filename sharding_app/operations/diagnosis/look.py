@@ -167,6 +167,9 @@ class FurtherLook:
     refuted: tuple[tuple[str, int, str], ...] = ()
     """Shards that lie in it by the cluster's rows, though it says that they have moved: their type,
     their number, and where to."""
+    deserted: tuple[tuple[str, int, str], ...] = ()
+    """Shards that lie in another journal by the cluster's rows, though homes had them here, and no
+    move has led them there: their type, their number, and where they lie."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

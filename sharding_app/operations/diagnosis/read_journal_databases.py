@@ -8,7 +8,7 @@ from sharding_app.adapters.django.database import run_query, steady_reads
 from sharding_app.operations.diagnosis.look import FurtherLook
 from sharding_app.operations.diagnosis.postgres import room_of
 from sharding_app.operations.each_journal import ask
-from sharding_app.operations.journals import JournalFacts, epochs_here, read_journals
+from sharding_app.operations.journals import JournalFacts, epochs_here, lying_elsewhere, read_journals
 
 _ROOM = ("max_connections", "superuser_reserved_connections", "reserved_connections")
 
@@ -30,6 +30,7 @@ def _read(alias: str, facts: JournalFacts) -> FurtherLook:
         names = [row[1] for row in run_query(cursor, "doctor_sessions")]
         fences = run_query(cursor, "schema_facts")
         left = run_query(cursor, "left_rows")
+        lived = run_query(cursor, "lived_rows")
     connections[alias].close()
     lying = epochs_here(facts.name) if left else {}
     return FurtherLook(
@@ -38,5 +39,8 @@ def _read(alias: str, facts: JournalFacts) -> FurtherLook:
         room=room_of(settings),
         sessions=len(names),
         ours=sum(each.startswith("sharding/n-") for each in names),
+        deserted=tuple(lying_elsewhere(facts.name, [(kind, shard) for kind, shard in lived]))
+        if lived
+        else (),
         refuted=tuple((kind, shard, to) for kind, shard, to in left if (kind, shard) in lying),
     )

@@ -144,7 +144,9 @@ def bad(what: str = "event 'Added' of version 1", kind: Literal["event", "snapsh
 
 def second(own: str = "1/1", **changes: Any) -> Look:
     """A look at two journals, the second of which is changed so."""
-    more = {name: changes.pop(name) for name in ("unfenced", "room", "refuted") if name in changes}
+    more = {
+        name: changes.pop(name) for name in ("unfenced", "room", "refuted", "deserted") if name in changes
+    }
     given = {"database": changes.pop("database")} if "database" in changes else {}
     first = FurtherLook(facts=JournalFacts(name="", weight=1.0, place=own))
     facts = JournalFacts(**{"name": "b", "weight": 1.0, "place": "7/1", "owner": "c1", **changes})
@@ -181,6 +183,7 @@ CASES: list[tuple[str, str, Look, str]] = [
     ("D106", "note", second(moves=(moves(are_over=True),)), "2 shards of T have left a copy"),
     ("D107", "warning", second(moves=(moves(),)), "for 20 min, and no command is at work"),
     ("D119", "error", second(refuted=(("T", 3, "c"),)), "1 shard lies in the journal 'b', but that says"),
+    ("D120", "error", second(deserted=(("T", 3, ""),)), "Homes had 1 shard in the journal 'b', and"),
     ("D118", "warning", second(room=10), "no room"),
     ("D128", "warning", second(own="7/9", database=database(settings={"max_connections": "26"})), "no room"),
     ("D121", "error", said(session_replication_role="replica"), "fence does not fire"),

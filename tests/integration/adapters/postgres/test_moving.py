@@ -243,6 +243,63 @@ def test_a_journal_that_all_shards_have_left_is_not_used(both: Both) -> None:
             assert rows(both.connections[""], query, {"types": types}) == []
 
 
+def decided(both: Both, shard: int, drawn: str) -> str:
+    """Let a shard get its first home, where the weights have drawn a journal. Return its own."""
+    both.run("", "INSERT INTO sharding_coordinator (term) VALUES (1) ON CONFLICT DO NOTHING")
+    ((term,),) = both.run("", "SELECT term FROM sharding_coordinator")
+    both.run(
+        "",
+        "SELECT sharding_decide_v1(%s, '{shop.Cart}', %s, '{0}', '{5}', '{home}', '{home}', %s)",
+        term, [shard], [drawn],
+    )  # fmt: skip
+    return both.places()[shard]
+
+
+def test_a_shard_whose_first_home_is_lost_beside_a_resize_is_found(both: Both) -> None:
+    """It lies with those that it is to become one with. The next time it is the first of them."""
+    both.run("", "DELETE FROM sharding_shard")
+    both.run("", "UPDATE sharding_type SET extractor = 'hash:crc32-1'")
+    assert both.run("", "SELECT * FROM sharding_resize_v1('shop.Cart', %s, 4, 'me')", SHARDS)
+    assert [decided(both, 4, THERE), decided(both, 0, "")] == [THERE, THERE]
+    for shard in (4, 0):
+        taken = both.run(
+            THERE,
+            "SELECT taken FROM sharding_take_v1(1, 'shop.Cart', 8, 4, 0, 1, %s, '{5}', 'home')",
+            [shard],
+        )
+        assert taken == [([shard],)]
+    assert deserted(both) == []
+    both.run("", "DELETE FROM sharding_shard")  # a standby that lacks them was promoted
+    assert deserted(both) == [], "they have no rows yet"
+    assert [decided(both, 0, ""), decided(both, 4, THERE)] == ["", ""]
+    assert deserted(both) == [("shop.Cart", 0, ""), ("shop.Cart", 4, "")]
+    both.run("", "UPDATE sharding_shard SET journal = %s", THERE)
+    assert deserted(both) == []
+
+
+def test_a_shard_that_has_moved_is_not_taken_for_one_that_is_lost(both: Both) -> None:
+    both.fill("")
+    both.move()
+    take_all(both, THERE)
+    assert deserted(both) == []
+    both.delete()
+    both.run("", "UPDATE sharding_shard SET home = NULL")
+    both.move("")
+    assert deserted(both) == []
+    both.run("", "TRUNCATE sharding_move")
+    assert deserted(both) == []
+
+
+def deserted(both: Both) -> list[tuple[Any, ...]]:
+    """Return the shards of the further journal that the doctor would report."""
+    types, shards = [], []
+    for name, shard in rows(both.connections[THERE], "lived_rows", {}):
+        types.append(name)
+        shards.append(shard)
+    wanted = {"journal": THERE, "types": types, "shards": shards}
+    return rows(both.connections[""], "lying_elsewhere", wanted)
+
+
 def take_all(both: Both, journal: str) -> None:
     """Let a home take all shards of a further journal."""
     numbers = both.run(
