@@ -114,7 +114,8 @@ def command_parameters(conninfo: Conninfo, purpose: str) -> dict[str, Any]:
     """
     settings = {**RELIED_UPON, "lock_timeout": "2s"}
     options = session_options(str(conninfo.get("options") or ""), settings)
-    return {**conninfo, "application_name": application_name("", purpose), "options": options}
+    named = {"application_name": application_name("", purpose), "options": options}
+    return {**KEEPALIVES, **conninfo, **named}
 
 
 class Line:

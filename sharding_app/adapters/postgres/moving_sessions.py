@@ -2,8 +2,8 @@
 
 Contract: a session works as the owner of the tables, whatever settings its role has. No transaction
 waits for a lock for long, and none of a command that is frozen lasts for long: nodes work beside
-it. Since no time limit ends a server that waits for rows (`COPY … FROM STDIN`), none is sent where
-locks are held that nodes wait for.
+it. A server that waits for rows (`COPY … FROM STDIN`) is ended by no time limit while the kernel of
+a frozen command answers it, so none is sent where locks are held that nodes wait for.
 """
 
 import time
@@ -22,6 +22,8 @@ from sharding_app.protocol.moving import CLOSED_SECONDS, CannotMove, InUse
 
 IDLE_SECONDS = 60
 """A command that is frozen in a transaction loses it."""
+KEEPALIVE_SECONDS = 10
+"""A command whose machine is gone loses its sessions soon, whatever they wait for."""
 LOCK_SECONDS = 0.2
 PAUSE_SECONDS = 0.3
 TRIES = 60
@@ -57,7 +59,7 @@ def session(name: str, conninfo: Conninfo, further: Further) -> Iterator[Connect
             "SELECT has_database_privilege(current_database(), 'TEMPORARY')"
         ).fetchone() != (True,):
             raise CannotMove(f"{owner} has to be allowed to make temporary tables in {name or 'DATABASE'}.")
-        connection.execute(_SETTINGS, [IDLE_SECONDS * 1000] * 2)
+        connection.execute(_SETTINGS, [IDLE_SECONDS * 1000] * 2 + [KEEPALIVE_SECONDS] * 2)
         yield connection
 
 
@@ -82,6 +84,7 @@ _SETTINGS = (
     "SELECT set_config('statement_timeout', '0', false),"
     " set_config('TimeZone', 'UTC', false), set_config('DateStyle', 'ISO, YMD', false), set_config('bytea_output', 'hex', false),"
     " set_config('idle_in_transaction_session_timeout', %s::text, false), set_config('tcp_user_timeout', %s::text, false),"
+    " set_config('tcp_keepalives_idle', %s::text, false), set_config('tcp_keepalives_interval', %s::text, false),"
     " CASE WHEN current_setting('transaction_timeout', true) <> '0'"
     " THEN set_config('transaction_timeout', '0', false) END,"
     " CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')"

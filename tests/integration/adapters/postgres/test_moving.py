@@ -885,12 +885,13 @@ def test_settings_of_a_role_do_not_weaken_a_move(both: Both, monkeypatch: pytest
 
     def beside(self: Any, *args: Any) -> Any:
         for each in (self._cluster, self._source, self._target):
-            shown.extend(each.execute(f"SHOW {setting}").fetchone()[0] for setting in weak)
+            kept = (*weak, "tcp_user_timeout", "tcp_keepalives_idle", "tcp_keepalives_interval")
+            shown.extend(each.execute(f"SHOW {setting}").fetchone()[0] for setting in kept)
         return wait(self, *args)
 
     monkeypatch.setattr(moving._Move, "_homes", beside)
     both.move(at_once=SHARDS)
-    assert shown == ["on", "0", "1min", "0", "0", "read committed"] * 3
+    assert shown == ["on", "0", "1min", "0", "0", "read committed", "60000", "10", "10"] * 3
 
 
 @pytest.mark.parametrize(("source", "target"), [("", THERE), (THERE, "")])
