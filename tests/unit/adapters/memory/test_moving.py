@@ -163,6 +163,37 @@ def _of_shard(stored: dict[str, Any], shard: int) -> dict[str, Any]:
     }
 
 
+async def a_copy_that_differs(both: Both) -> None:
+    """The command is killed behind its copy, and the target loses a row of that."""
+    mover = MemoryMover(both.servers, Wanted(NAME, "", THERE, sorted(both.places())), "mover")
+    await mover.open()
+    course = Move(mover.wanted, LIMITS).run(2)
+    request = next(course)
+    while not isinstance(request, moving.Compare):
+        value = None if isinstance(request, Step) else await mover.do(request)
+        request = course.send(Answer(0.0, value))
+    for server in both.servers.values():
+        server.client_died("mover")
+    del both.servers[THERE].journal.events[1, IDS[0]]
+
+
+async def test_a_copy_that_differs_is_not_switched() -> None:
+    both = Both()
+    await a_copy_that_differs(both)
+    with pytest.raises(CannotMove, match="differs"):
+        await both.move(THERE)
+    assert set(both.places().values()) == {""}
+
+
+async def test_a_copy_begins_again_behind_a_failover() -> None:
+    both = Both()
+    before = both.stored("")
+    await a_copy_that_differs(both)
+    both.servers[THERE].timeline += 1
+    await both.move(THERE)
+    assert both.stored(THERE) == before
+
+
 async def test_two_moves_of_a_type_are_not_at_work_together() -> None:
     both = Both()
     one, other = (
