@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
-import msgspec
 import psycopg
 import pytest
 
@@ -30,7 +29,7 @@ from sharding_app.ports.journal import Journal
 from sharding_app.ports.lease import Leases
 from sharding_app.ports.lifeline import LifelineSession
 from sharding_app.ports.store import ClusterStore
-from sharding_app.protocol.ids import ShardId, Term
+from sharding_app.protocol.ids import ShardId
 from sharding_app.protocol.liveness.shard_lease import LeaseTerms
 from sharding_app.protocol.records import Backend, Lineage
 from tests.support.scratch import empty_tables
@@ -67,9 +66,9 @@ class World(Protocol):
     async def lie(self, type_id: int, shard: ShardId, journal: str) -> None:
         """Say in the cluster's own rows in which journal a shard lies."""
 
-    async def of_other_lineage(self, term: Term = 0) -> None:
-        """Let the last election, of at least that term, be one of another lineage than the
-        server's: it has been promoted.
+    async def of_other_lineage(self) -> None:
+        """Let the last election be one of another lineage than the server's: it has been
+        promoted.
         """
         ...
 
@@ -140,11 +139,9 @@ class PostgresWorld:
                 [journal, type_id, shard],
             )
 
-    async def of_other_lineage(self, term: Term = 0) -> None:
+    async def of_other_lineage(self) -> None:
         async with await psycopg.AsyncConnection.connect(**self.params, autocommit=True) as admin:
-            await admin.execute(
-                "UPDATE sharding_coordinator SET lineage = 'former/1', term = greatest(term, %s)", [term]
-            )
+            await admin.execute("UPDATE sharding_coordinator SET lineage = 'former/1'")
 
     async def close(self) -> None:
         for adapter in self._made:
@@ -208,12 +205,8 @@ class MemoryWorld:
         (name,) = [each for each, number in cluster.type_ids.items() if number == type_id]
         cluster.journals[name, shard] = journal
 
-    async def of_other_lineage(self, term: Term = 0) -> None:
-        cluster = self._server.cluster
-        cluster.lineage = Lineage("former", 1)
-        cluster.coordinator = msgspec.structs.replace(
-            cluster.coordinator, term=max(cluster.coordinator.term, term)
-        )
+    async def of_other_lineage(self) -> None:
+        self._server.cluster.lineage = Lineage("former", 1)
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from sharding_app.ports.journal import Mark, ShardsFenced
-from sharding_app.protocol.coordinator.terms import LOST_STEPS, begins_era
+from sharding_app.protocol.coordinator.terms import begins_era
 from sharding_app.protocol.ids import Term, shard_of
 from sharding_app.protocol.numbering import Numbering
 from tests.contract.factories import World
@@ -61,23 +61,6 @@ async def test_numbers_of_a_new_era_have_higher_revisions_than_all_of_former_one
     numbers = {each.name: each.numbering for each in await store.types()}
     assert numbers[SIX.name] == Numbering(6, 12, 0, term), "only the revision is another one"
     assert (await store.coordinator()).numbers == 2 * term
-
-
-async def test_they_are_higher_by_many_steps_where_the_clock_is_behind(world: World) -> None:
-    """No era begins then, and the term may be lower than revisions that were lost."""
-    store = world.store()
-    await with_type(store, SIX)
-    assert await store.journal_place("journal_b", "there") == ("journal_b", "there")
-    await store.join(member("coordinator"), (1, 2))
-    assert await election(world) == 1
-    ahead = 1 << 52
-    await world.of_other_lineage(ahead)
-    assert await election(world) == ahead + 1
-    (raised,) = await revisions(world)
-    assert raised >= LOST_STEPS
-    await world.of_other_lineage()
-    await election(world)
-    assert (await revisions(world))[0] >= raised + LOST_STEPS, "each lineage raises them"
 
 
 async def test_they_stay_where_there_is_no_further_journal(world: World) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from sharding_app.adapters.memory.move_rows import MoveRow, MoveStep
 from sharding_app.ports.store import StaleTerm, StoreRefused
-from sharding_app.protocol.coordinator.terms import next_revision, next_term
+from sharding_app.protocol.coordinator.terms import begins_era, next_term
 from sharding_app.protocol.ids import EntityId, Epoch, Incarnation, ShardId, ShardKey, Term, shard_of
 from sharding_app.protocol.journals import CLUSTERS_OWN, journal_of
 from sharding_app.protocol.numbering import Numbering
@@ -236,10 +236,10 @@ class ClusterRows:
         timeline = 0 if lineage is None else lineage.timeline
         term = next_term(self.coordinator.term, same_lineage=same, now_seconds=int(now), timeline=timeline)
         self.coordinator, self.lineage = CoordinatorRow(term, incarnation), lineage
-        if self.places and not same:
+        if begins_era(term) and self.places:
             # Further journals may follow numbers that this server has lost.
             for name, each in self.types.items():
-                self.types[name] = msgspec.structs.replace(each, revision=next_revision(each.revision, term))
+                self.types[name] = msgspec.structs.replace(each, revision=max(each.revision + 1, term))
         return term
 
     # -- Locations ---------------------------------------------------------------------------------

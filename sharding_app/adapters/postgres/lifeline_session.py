@@ -17,7 +17,6 @@ import psycopg
 from sharding_app.adapters.postgres.connection import Connection, Conninfo, Line
 from sharding_app.adapters.postgres.errors import LOST, explain
 from sharding_app.ports.lifeline import Pulse, SessionLost, SessionRefused
-from sharding_app.protocol.coordinator.terms import LOST_STEPS
 from sharding_app.protocol.ids import Incarnation, Term
 from sharding_app.protocol.liveness.locks import coordinator_key
 from sharding_app.protocol.records import Backend, Server
@@ -94,9 +93,7 @@ class PostgresLifelineSession:
             self._holds_lock, self.older = (await self._rows("stand", params))[0]
         if not self._holds_lock:
             return None
-        self._term = int(
-            (await self._rows("raise_term", {"incarnation": incarnation, "lost_steps": LOST_STEPS}))[0][0]
-        )
+        self._term = int((await self._rows("raise_term", {"incarnation": incarnation}))[0][0])
         return self._term
 
     async def resign(self) -> None:

@@ -16,9 +16,9 @@ a restored row may keep its shard's home and its low epoch. So homes are announc
 epochs are compared within one era, and the later era wins.
 
 Further journals may follow numbers of shards from steps of a resize that the cluster's server has
-lost. So the first election in a lineage also gives the numbers of each type a revision that is not
-below its term, and higher than the former one by more steps than were ever lost. A journal then
-goes back to the numbers that the cluster has, with the first shard that is taken there in the era.
+lost. So the election that begins an era also gives the numbers of each type a revision that is not
+below its term. A journal then goes back to the numbers that the cluster has, with the first shard
+that is taken there in the era.
 
 A home whose row is lost may be valid in the former lineage for a while. Nodes that knew that
 lineage wait for the end of its leases before theirs come back (`protocol.liveness.node_lease`). A
@@ -36,9 +36,6 @@ ERA_BITS = 16
 Later terms still fit into a double."""
 TIMELINE_BITS = 4
 TIMELINES = 1 << TIMELINE_BITS
-LOST_STEPS = 1 << 20
-"""More steps of resizes than a failover loses. Where the server's clock is behind the former one's,
-no era begins, and the term says nothing about revisions."""
 
 
 def next_term(former: Term, *, same_lineage: bool, now_seconds: int, timeline: int = 0) -> Term:
@@ -47,11 +44,6 @@ def next_term(former: Term, *, same_lineage: bool, now_seconds: int, timeline: i
         return former + 1
     era = now_seconds << TIMELINE_BITS | timeline % TIMELINES
     return max(former, era << ERA_BITS) + 1
-
-
-def next_revision(former: int, term: Term) -> int:
-    """Return a type's revision of numbers in another lineage; `raise_term` does the same in SQL."""
-    return max(former + LOST_STEPS, term)
 
 
 def era_of(term: Term) -> int:

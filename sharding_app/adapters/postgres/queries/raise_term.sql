@@ -1,10 +1,7 @@
 -- Waits for the former coordinator's write under way, if there is one: it holds the row FOR SHARE. In another lineage than
 -- that of the last election an era begins (protocol/coordinator/terms.py has the same): the numbers in this row may have been given out since.
--- So may revisions of numbers of shards: where there are further journals, the present ones get higher ones. The server's clock
--- may be behind the former one's, so they are higher by more steps than a lineage ever has.
-WITH former AS (
-    SELECT lineage FROM sharding_coordinator
-), elected AS (
+-- So may revisions of numbers of shards: where there are further journals, the present ones get higher ones.
+WITH elected AS (
     INSERT INTO sharding_coordinator AS c (term, incarnation, elected_at, lineage)
     SELECT 1, %(incarnation)s, now(), server.system || '/' || server.timeline
     FROM (SELECT @server@) AS server (started, timeline, system)
@@ -14,10 +11,10 @@ WITH former AS (
             ELSE greatest(c.term, (extract(epoch FROM clock_timestamp())::bigint << 20) + ((split_part(EXCLUDED.lineage, '/', 2)::bigint & 15) << 16))
         END + 1,
         incarnation = EXCLUDED.incarnation, elected_at = now(), lineage = EXCLUDED.lineage
-    RETURNING c.term, c.lineage
+    RETURNING c.term
 ), renumbered AS (
-    UPDATE sharding_type t SET shards_revision = greatest(t.shards_revision + %(lost_steps)s, e.term)
-    FROM elected e, former f
-    WHERE f.lineage <> e.lineage AND EXISTS (SELECT FROM sharding_journal)
+    UPDATE sharding_type t SET shards_revision = greatest(t.shards_revision + 1, e.term)
+    FROM elected e
+    WHERE e.term >> 16 > 0 AND e.term & 65535 = 1 AND EXISTS (SELECT FROM sharding_journal)
 )
 SELECT term FROM elected;
