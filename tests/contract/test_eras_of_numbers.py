@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from sharding_app.ports.journal import Mark, ShardsFenced
-from sharding_app.protocol.coordinator.terms import begins_era
+from sharding_app.protocol.coordinator.terms import begins_era, era_of
 from sharding_app.protocol.ids import Term, shard_of
 from sharding_app.protocol.numbering import Numbering
 from tests.contract.factories import World
@@ -61,6 +61,20 @@ async def test_numbers_of_a_new_era_have_higher_revisions_than_all_of_former_one
     numbers = {each.name: each.numbering for each in await store.types()}
     assert numbers[SIX.name] == Numbering(6, 12, 0, term), "only the revision is another one"
     assert (await store.coordinator()).numbers == 2 * term
+
+
+async def test_a_second_failover_begins_another_era_whatever_the_clock_is(world: World) -> None:
+    """The second one comes within the same second, or its clock is behind that of the first one."""
+    store = world.store()
+    await with_type(store, SIX)
+    await store.journal_place("journal_b", "there")
+    first = await elected_after_a_promotion(world)
+    later = await election(world)
+    await world.of_other_lineage()
+    second = await election(world)
+    assert begins_era(second)
+    assert era_of(second) > era_of(later) == era_of(first)
+    assert await revisions(world) == [second]
 
 
 async def test_they_stay_where_there_is_no_further_journal(world: World) -> None:

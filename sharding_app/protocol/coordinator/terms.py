@@ -5,8 +5,9 @@ with another meaning, and processes that know higher ones would ignore the new o
 first election in another lineage (`records.Lineage`) begins a new *era*: its term is made of the
 server's time of day and of its timeline, and is higher than all terms before it, whatever the
 restored row says. Later terms count on from there. The clock orders eras only, and only after such
-an event; the timeline parts two failovers within one second. Writes stay fenced by epochs that are
-equal, as ever.
+an event; the timeline parts two failovers within one second. An era whose clock is behind the last
+one that the row tells of comes right after that. Writes stay fenced by epochs that are equal, as
+ever.
 
     term    seconds since 1970 | timeline modulo 16 | elections of the era
                                        4 bits               16 bits
@@ -43,7 +44,7 @@ def next_term(former: Term, *, same_lineage: bool, now_seconds: int, timeline: i
     if same_lineage:
         return former + 1
     era = now_seconds << TIMELINE_BITS | timeline % TIMELINES
-    return max(former, era << ERA_BITS) + 1
+    return (max(era_of(former) + 1, era) << ERA_BITS) + 1
 
 
 def era_of(term: Term) -> int:

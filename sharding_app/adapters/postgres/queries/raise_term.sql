@@ -8,7 +8,9 @@ WITH elected AS (
     ON CONFLICT (id) DO UPDATE SET
         term = CASE
             WHEN COALESCE(c.lineage, EXCLUDED.lineage) = EXCLUDED.lineage THEN c.term
-            ELSE greatest(c.term, (extract(epoch FROM clock_timestamp())::bigint << 20) + ((split_part(EXCLUDED.lineage, '/', 2)::bigint & 15) << 16))
+            ELSE greatest(
+                ((c.term >> 16) + 1) << 16,
+                (extract(epoch FROM clock_timestamp())::bigint << 20) + ((split_part(EXCLUDED.lineage, '/', 2)::bigint & 15) << 16))
         END + 1,
         incarnation = EXCLUDED.incarnation, elected_at = now(), lineage = EXCLUDED.lineage
     RETURNING c.term

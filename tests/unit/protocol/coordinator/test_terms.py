@@ -51,8 +51,12 @@ def test_two_failovers_in_one_second_begin_two_eras() -> None:
 
 
 def test_a_clock_that_was_set_back_gives_no_term_again() -> None:
-    first = next_term(41, same_lineage=False, now_seconds=LATER)
-    assert next_term(first, same_lineage=False, now_seconds=LATER - 60) == first + 1
+    first = next_term(41, same_lineage=False, now_seconds=LATER, timeline=2)
+    later = next_term(first, same_lineage=True, now_seconds=LATER)
+    second = next_term(later, same_lineage=False, now_seconds=LATER - 60, timeline=3)
+    assert begins_era(second)
+    assert era_of(second) > era_of(later)
+    assert lowest_epoch(second) > later, "no epoch of the former era comes again"
 
 
 def test_an_era_has_decided_once_a_row_has_an_epoch_of_it() -> None:
