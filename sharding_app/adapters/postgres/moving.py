@@ -58,7 +58,7 @@ from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.store import config_of
 from sharding_app.protocol import moving as moves
 from sharding_app.protocol.ids import Epoch, ShardId
-from sharding_app.protocol.journals import CLUSTERS_OWN
+from sharding_app.protocol.journals import CLUSTERS_OWN, PROJECTION_WORKERS
 from sharding_app.protocol.moving import CannotMove, Limits, Step, listed, opened
 from sharding_app.protocol.whereabouts import Whereabouts
 
@@ -96,6 +96,10 @@ def plan(cluster: Connection, type_name: str, target: str, shards: Sequence[Shar
     """Return which shards would be moved; without `shards` all that lie elsewhere. Raises
     UnknownTypes, CannotMove.
     """
+    if type_name.startswith(PROJECTION_WORKERS) and target:
+        raise CannotMove(
+            f"{type_name} stays in DATABASE: it stores nothing, and a journal that is down would stop it for all others."
+        )
     for number, *config in rows(cluster, "types", {}):
         if config[0] != type_name:
             continue

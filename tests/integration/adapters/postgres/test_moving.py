@@ -822,6 +822,15 @@ def test_a_node_that_does_not_use_the_journal(both: Both) -> None:
         both.move()
 
 
+def test_workers_of_a_projection(both: Both) -> None:
+    """A journal that is down would stop them for all others."""
+    both.run("", "UPDATE sharding_type SET name = 'workers:projection:shop.Sums'")
+    further = {THERE: both.params[THERE]}
+    with pytest.raises(CannotMove, match="stays in DATABASE"):
+        list(move_shards(both.params[""], further, "workers:projection:shop.Sums", THERE, None, "a test"))
+    assert both.run("", "SELECT FROM sharding_move") == []
+
+
 def test_a_home_that_does_not_end(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(moving, "LIMITS", Limits(homes=0.1))
     both.fill("", IDS[:20])
