@@ -38,6 +38,21 @@ def node_key(incarnation: Incarnation) -> Key:
     return "node", incarnation
 
 
+def type_key(name: str) -> Key:
+    """Of the columns of a type's row."""
+    return "type", name
+
+
+def type_id_key(name: str) -> Key:
+    """Of its number and its name: takes share them, and come before or behind changes of shards."""
+    return "type's id", name
+
+
+def type_row_key(name: str) -> Key:
+    """Of its next version: an insert that finds the row waits until that is committed, or not."""
+    return "type's row", name
+
+
 def shard_key(type_id: int, shard: ShardId) -> Key:
     return "shard", type_id, shard
 
@@ -105,7 +120,7 @@ class ClusterWrites:
     ) -> Steps[tuple[dict[str, int], dict[str, TypeConfig]]]:
         new = sorted(each.name for each in configs if each.name not in self._rows.types)
         for name in new:
-            yield Lock(("type", name))
+            yield Lock(type_key(name))
         if new:
             yield Pause.COMMIT
         return self._rows.register_types(configs)
@@ -192,7 +207,7 @@ class ClusterWrites:
         yield from self.guard(term)
         if self._is_other(type_name, before):
             return None
-        yield Lock(("type", type_name))
+        yield Lock(type_key(type_name))
         if self._is_other(type_name, before) or self._rows.is_moving(type_name):
             return None
         moving = Moving(self._server, type_name, before, upto, at_most)
@@ -243,7 +258,7 @@ class ClusterWrites:
         type_name = self._name_of(type_id)
         if type_name is None or not self._rows.at_step(type_name, shards, "copying"):
             return []
-        yield Lock(("type", type_name))
+        yield Lock(type_key(type_name))
         for shard in sorted(set(shards)):
             if (type_id, shard) in self._rows.epochs:
                 yield Lock(shard_key(type_id, shard))
@@ -268,7 +283,7 @@ class ClusterWrites:
         type_name = self._name_of(type_id)
         if type_name is None or not self._rows.at_step(type_name, shards, "closed"):
             return []
-        yield Lock(("type", type_name))
+        yield Lock(type_key(type_name))
         for shard in self._rows.at_step(type_name, shards, "closed"):
             yield Lock(("move", type_id, shard))
         yield Pause.COMMIT
@@ -301,7 +316,7 @@ class ClusterWrites:
         yield from self.guard(term)
         types = sorted({each.type for each in self._rows.lapsed(self._server.now())})
         for name in types:
-            yield Lock(("type", name))
+            yield Lock(type_key(name))
         if types:
             yield Pause.COMMIT
         # A closing that was renewed meanwhile has not lapsed.
@@ -326,7 +341,7 @@ class ClusterWrites:
         # A shard that is new in a resize lies where the others of its group do.
         for name in sorted({each.type for each in changes if not each.expected_epoch}):
             if name in self._rows.types:
-                yield Lock(("type", name), shared=True)
+                yield Lock(type_key(name), shared=True)
         numbers, epochs = self._rows.type_ids, self._rows.epochs
         known = {(numbers[each.type], each.shard): each for each in changes if each.type in numbers}
         ordered = sorted(known.items(), key=itemgetter(0))
@@ -373,7 +388,7 @@ class ClusterWrites:
         lineage = server.identity.lineage
         if self._rows.places and self._rows.lineage not in (None, lineage):
             for name in sorted(self._rows.types):
-                yield Lock(("type", name))
+                yield Lock(type_key(name))
         yield Pause.COMMIT
         return self._rows.raise_term(incarnation, lineage, server.date().timestamp())
 
@@ -387,7 +402,7 @@ class ClusterWrites:
 
     def _hold_type(self, type_name: str) -> Steps[None]:
         if type_name in self._rows.types:
-            yield Lock(("type", type_name))
+            yield Lock(type_key(type_name))
             yield Pause.COMMIT
 
     def _hold_member(self, incarnation: Incarnation) -> Steps[None]:

@@ -15,11 +15,13 @@ is waited for too."""
 
 class Lock(NamedTuple):
     """A step of a transaction: lock a row to the end, and wait while others hold it. A `shared`
-    lock is compatible with other shared ones.
+    lock is compatible with other shared ones. One that is not `kept` only waits until it could have
+    the row, as an insert does that finds another one of its key.
     """
 
     key: Key
     shared: bool = False
+    kept: bool = True
 
 
 class Owner(Protocol):
@@ -49,8 +51,8 @@ class _Row:
     def __init__(self) -> None:
         self.holders: dict[Owner, bool] = {}
         "Holders, and whether each shares it."
-        self.waiting: dict[Owner, bool] = {}
-        "Waiting owners, in the order in which they came, and whether each shares it."
+        self.waiting: dict[Owner, Lock] = {}
+        "Waiting owners, in the order in which they came, and what each waits for."
 
     def free_for(self, owner: Owner, shared: bool) -> bool:
         return all(each is owner or (shared and beside) for each, beside in self.holders.items())
@@ -69,16 +71,18 @@ class RowLocks:
         """Lock the row, or stand in line for it: False, and `granted` is called when the owner has
         it.
         """
-        key, shared = lock
+        key, shared, kept = lock
         row = self._rows.get(key)
+        free = row is None or row.free_for(owner, shared)
+        if free and not kept:
+            return True
         if row is None:
             row = self._rows[key] = _Row()
         self._held.setdefault(owner, {})[key] = None
-        free = row.free_for(owner, shared)
         if free:
             row.give(owner, shared)
         else:
-            row.waiting[owner] = shared
+            row.waiting[owner] = lock
         return free
 
     def release(self, owner: Owner, *, changed: bool = False) -> None:
@@ -92,10 +96,13 @@ class RowLocks:
             row = self._rows[key]
             row.holders.pop(owner, None)
             row.waiting.pop(owner, None)
-            for each, shared in list(row.waiting.items()):
-                if row.free_for(each, shared):
+            for each, lock in list(row.waiting.items()):
+                if row.free_for(each, lock.shared):
                     del row.waiting[each]
-                    row.give(each, shared)
+                    if lock.kept:
+                        row.give(each, lock.shared)
+                    elif each not in row.holders:
+                        self._held[each].pop(key)
                     granted.append(each)
                 elif not changed:
                     break

@@ -120,18 +120,6 @@ class MessageRows:
             seen.add(each.id)
         return found
 
-    def not_marked(self, takes: Iterable[Taking]) -> dict[str, bool | None]:
-        """Return the foreign ones whose mark is not as it has to be: whether it is partial, or None
-        for those that have none any more.
-        """
-        found: dict[str, bool | None] = {}
-        for each in takes:
-            mark = self.marks.get(each.id)
-            fits = mark is None if not each.resumed else mark is not None and mark.partial
-            if each.foreign is not None and not fits:
-                found[each.id] = None if mark is None else mark.partial
-        return found
-
     def of_shards(self, type_id: int, shards: Collection[ShardId]) -> list[Stored]:
         """Return the messages and timers of shards, but for those from outside: they lie in the
         cluster's own database, wherever their shards do.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from sharding_app.adapters.memory.cluster_writes import shard_key
+from sharding_app.adapters.memory.cluster_writes import shard_key, type_key, type_row_key
 from sharding_app.adapters.memory.locks import Key, Lock
 from sharding_app.adapters.memory.message_rows import Marked, Stored, check_message
 from sharding_app.adapters.memory.steps import Pause, Steps
@@ -98,22 +98,37 @@ class MessageWrites:
         names = {number: name for name, number in self._server.cluster.type_ids.items()}
         for type_id in sorted({row.type_id for row in sends} & names.keys()):
             if type_id not in self._rows.types:
-                yield Lock(("type", names[type_id]))
+                yield Lock(type_key(names[type_id]))
+            if type_id not in self._rows.types:
+                yield Lock(type_row_key(names[type_id]))
         yield from self._mark(changes.takes)
 
     def _mark(self, takes: Iterable[Taking]) -> Steps[None]:
-        """Hold the marks of foreign rows, after the rows of their shards. Raises MessagesGone."""
+        """Hold the marks of foreign rows, after the rows of their shards: first new ones, then
+        those of an earlier commit that are seen. Raises MessagesGone.
+        """
         foreign = {each.id: each for each in takes if each.foreign is not None}
         if not foreign:
             return
         yield from self._fence(_taker(each)[:3] for each in foreign.values())
         yield Lock(MARKS, shared=True)
-        for message in sorted(foreign):
+        marks, held = self._rows.marks, set[str]()
+        for message in sorted(each for each, taking in foreign.items() if not taking.resumed):
+            if (yield from self._server.insert(mark_key(message), lambda: message in marks)):  # noqa: B023
+                held.add(message)
+        for message in sorted(
+            each for each, taking in foreign.items() if taking.resumed and self._goes_on(each)
+        ):
             yield Lock(mark_key(message))
-        if wrong := self._rows.not_marked(foreign.values()):
-            gone = frozenset(message for message, partial in wrong.items() if partial is None)
-            raise MessagesGone(gone, marked={each: how for each, how in wrong.items() if how is not None})
+            if self._goes_on(message):
+                held.add(message)
+        if wrong := {each: marks.get(each) for each in foreign.keys() - held}:
+            gone = frozenset(message for message, mark in wrong.items() if mark is None)
+            raise MessagesGone(gone, marked={each: mark.partial for each, mark in wrong.items() if mark})
         yield from self._hold(message for message, each in foreign.items() if not each.park)
+
+    def _goes_on(self, message: str) -> bool:
+        return message in self._rows.marks and self._rows.marks[message].partial
 
     def _is_free(self, key: TimerKey, ended: set[str]) -> bool:
         return self._rows.timers.get(key) is None or self._rows.timers[key] in ended
@@ -166,14 +181,19 @@ class MessageWrites:
         return now
 
     def unmark(self, messages: Iterable[str], claim: Claim) -> Steps[None]:
-        yield from self._fence([claim])
+        """Run as one statement: marks that are made during its waits are not seen."""
+
+        def is_ours(message: str) -> bool:
+            return message in self._rows.marks and self._rows.marks[message].taker[:2] == claim[:2]
+
+        seen = sorted({each for each in messages if is_ours(each)})
         yield Lock(MARKS, shared=True)
-        for message in sorted(messages):
+        yield from self._fence([claim])
+        for message in seen:
             yield Lock(mark_key(message))
         yield Pause.COMMIT
-        for message in messages:
-            mark = self._rows.marks.get(message)
-            if mark is not None and mark.taker[:2] == claim[:2]:
+        for message in seen:
+            if is_ours(message):
                 del self._rows.marks[message]
 
     def discard(self, takes: Sequence[Taking]) -> Steps[list[str]]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from sharding_app.adapters.memory.cluster_writes import ClusterWrites, shard_key
+from sharding_app.adapters.memory.cluster_writes import ClusterWrites, shard_key, type_key
 from sharding_app.adapters.memory.connection import Connection
 from sharding_app.adapters.memory.journal_rows import Committed
 from sharding_app.adapters.memory.locks import Lock
@@ -538,7 +538,7 @@ class MemoryMover:
         transaction of the switch.
         """
         shards = sorted(raised)
-        yield Lock(("type", self._name))
+        yield Lock(type_key(self._name))
         for each in self._cluster.messages.of_shards(self._type_id, shards):
             yield Lock(message_key(each.row.id))
         yield Pause.WORK
@@ -562,7 +562,7 @@ class MemoryMover:
         has read before commits what it has read.
         """
         rows, shards = self._cluster.cluster, sorted(raised)
-        yield Lock(("type", self._name))
+        yield Lock(type_key(self._name))
         for shard in shards:
             yield Lock(shard_key(self._type_id, shard))
         yield Pause.COMMIT

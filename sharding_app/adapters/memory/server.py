@@ -17,7 +17,7 @@ from sharding_app.adapters.memory.cluster_rows import ClusterRows
 from sharding_app.adapters.memory.faults import Later, Pace, ServerFaults
 from sharding_app.adapters.memory.journal_rows import JournalRows
 from sharding_app.adapters.memory.lease_row import LeaseRow
-from sharding_app.adapters.memory.locks import Lock, RowLocks
+from sharding_app.adapters.memory.locks import Key, Lock, RowLocks
 from sharding_app.adapters.memory.message_rows import MessageRows
 from sharding_app.adapters.memory.projection_rows import ProjectionRows, Transactions
 from sharding_app.adapters.memory.sessions import (
@@ -139,6 +139,18 @@ class MemoryServer:
             told(error, True)
             return
         Transaction(self, session, kind, steps, told).go()
+
+    def insert(self, key: Key, is_there: Callable[[], bool]) -> Steps[bool]:
+        """Hold the key of a new row. One who inserts such a row, or writes it, is waited for.
+        False: there is a row.
+        """
+        while True:
+            yield Lock(key, kept=False)
+            if is_there():
+                return False
+            if not self.locks.is_held(key):
+                yield Lock(key)
+                return True
 
     def end_own(self, sessions: Iterable[Session]) -> None:
         """End sessions that a client has left behind. Raises MayNotEnd."""
