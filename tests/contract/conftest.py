@@ -8,6 +8,7 @@ import pytest_asyncio
 
 from sharding_app.embedded import Servers
 from tests.contract.factories import FACTORIES, World
+from tests.contract.gates import make_gates
 from tests.support.scratch import make_tables, scratch_database
 
 
@@ -15,6 +16,14 @@ from tests.support.scratch import make_tables, scratch_database
 def contract_database(servers: Servers) -> Iterator[dict[str, Any]]:
     with scratch_database(servers.database_url) as params:
         make_tables(params)
+        yield params
+
+
+@pytest.fixture(scope="session")
+def gated_database(servers: Servers) -> Iterator[dict[str, Any]]:
+    with scratch_database(servers.database_url) as params:
+        make_tables(params)
+        make_gates(params)
         yield params
 
 

@@ -8,13 +8,14 @@ moves.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal, Protocol
 
 import psycopg
 
 from sharding_app.adapters.memory import MemoryServer
-from sharding_app.adapters.memory.locks import Owner
+from sharding_app.adapters.memory.locks import Lock, Owner
 from sharding_app.adapters.memory.steps import Pause
 from tests.support.given import until
 
@@ -25,7 +26,7 @@ GATE = 7771
 """Tells the locks of the gates from all others."""
 GUARDED = (
     "cluster", "coordinator", "node", "type", "shard", "event", "snapshot", "remembered", "lease", "location",
-    "message",
+    "message", "taken",
 )  # fmt: skip
 FENCED = ("event", "snapshot", "remembered")
 
@@ -149,6 +150,8 @@ class MemoryGates:
         self._shut: set[tuple[str, Place]] = set()
         self._arriving = ""
         self._held: dict[str, Callable[[], object]] = {}
+        self._late: set[str] = set()
+        "Clients that wait on PostgreSQL once the next one has gone on."
 
     async def shut(self, client: str, place: Place) -> None:
         self._shut.add((client, place))
@@ -157,13 +160,15 @@ class MemoryGates:
         self._shut.discard((client, place))
         go_on = self._held.pop(client, None)
         if go_on is not None:
-            go_on()
+            with self._late_ones_last():
+                go_on()
 
     async def end(self, client: str) -> None:
         self._held.pop(client, None)
-        for session in self.server.sessions.of(client):
-            if session.transaction is not None:
-                self.server.sessions.end(session)
+        with self._late_ones_last():
+            for session in self.server.sessions.of(client):
+                if session.transaction is not None:
+                    self.server.sessions.end(session)
 
     async def rest(self, client: str, answer: asyncio.Task[Any]) -> Rest | None:
         if answer.done():
@@ -173,17 +178,33 @@ class MemoryGates:
         return "waits" if self.server.locks.waits([client]) else None
 
     def follow(self, rests: Mapping[str, Rest]) -> None:
-        """Where several wait for a row that gets a new version, PostgreSQL lets them race. Where
-        they came to afterwards tells who won: one that has answered had the row before one that is
-        held with it, and that one before those that wait still.
+        """Where several wait for rows that get new versions, PostgreSQL lets them race. Where they
+        came to afterwards tells who won: one that has answered had a row before one that is held
+        with it, and that one before those that wait still.
         """
 
-        def place(item: tuple[Owner, bool]) -> int:
+        def place(item: tuple[Owner, Lock]) -> int:
             rest = rests.get(item[0].name)
             return len(BY_TURN) if rest is None else BY_TURN.index(rest)
 
         for row in self.server.locks._rows.values():
             row.waiting = dict(sorted(row.waiting.items(), key=place))
+        self._late = {client for client, rest in rests.items() if rest == "waits"}
+
+    @contextmanager
+    def _late_ones_last(self) -> Iterator[None]:
+        """Let those that have lost the race wake up when the others have come to their rest."""
+        put_off: list[tuple[Owner, Lock]] = []
+        for row in self.server.locks._rows.values():
+            for owner, lock in list(row.waiting.items()):
+                if owner.name in self._late:
+                    del row.waiting[owner]
+                    put_off.append((owner, lock))
+        self._late = set()
+        yield
+        for owner, lock in put_off:
+            if self.server.locks.take(owner, lock):
+                owner.granted()
 
     def _pace(self, client: str, kind: str, step: Pause) -> float:
         if (client, step.value) not in self._shut:

@@ -9,7 +9,7 @@ chance who is first, the virtual server follows it. The message of a failure nam
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -28,7 +28,6 @@ from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.leases import PostgresLeases
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
 from sharding_app.adapters.postgres.store import PostgresStore
-from sharding_app.embedded import Servers
 from sharding_app.ports.deliveries import MessageChanges, MessageRow, Taking
 from sharding_app.ports.journal import Erasure, Journal, JournalUnavailable, Mark
 from sharding_app.ports.lease import Leases
@@ -37,10 +36,10 @@ from sharding_app.ports.store import ClusterStore, StoreUnavailable
 from sharding_app.protocol.liveness.locks import lifeline_keys
 from sharding_app.protocol.records import NumberOfWorkers, Server
 from tests.contract.factories import terms
-from tests.contract.gates import Gates, MemoryGates, Place, PostgresGates, Rest, at_rest, make_gates
+from tests.contract.gates import Gates, MemoryGates, Place, PostgresGates, Rest, at_rest
 from tests.contract.test_differential import ENTITIES, NODES, SHARDS, History, Operation, outcome_of, rest_of
 from tests.support.given import CART, event_row, member, with_type
-from tests.support.scratch import empty_tables, make_tables, scratch_database
+from tests.support.scratch import empty_tables
 
 pytestmark = pytest.mark.asyncio
 
@@ -453,14 +452,6 @@ class Overlaps(History):
         self.term = (await side.store.coordinator()).term
         self.epochs = {row.shard: row.epoch for row in await side.store.shards()}
         self.numbers = {each: await side.journal.last_seq(side.type_id, each) for each in ENTITIES}
-
-
-@pytest.fixture(scope="module")
-def gated_database(servers: Servers) -> Iterator[dict[str, Any]]:
-    with scratch_database(servers.database_url) as params:
-        make_tables(params)
-        make_gates(params)
-        yield params
 
 
 def postgres_client(params: dict[str, Any], cluster_id: str, name: str) -> Client:

@@ -449,12 +449,19 @@ class ClusterRows:
             epoch = self.epochs[type_id, shard] = self.epochs[type_id, shard] + 1
             self.shards[type_name, shard] = ShardRow(type_name, shard, epoch, None, "stopped")
 
+    def add_stopped(self, type_name: str, type_id: int, epochs: Mapping[ShardId, Epoch]) -> None:
+        """Add rows of shards that no home has taken, in such a journal."""
+        for shard, epoch in epochs.items():
+            self.epochs[type_id, shard] = epoch
+            self.shards[type_name, shard] = ShardRow(type_name, shard, epoch, None, "stopped")
+
     def refile_left(
-        self, type_id: int, before: Numbering, after: Numbering, changed: Collection[ShardId]
+        self, type_name: str, type_id: int, after: Numbering, changed: Collection[ShardId]
     ) -> None:
         """Let shards of these groups have left such a journal where those have that their entities
         come from.
         """
+        before = self.numbers_here[type_id]
         groups = min(before.groups, after.groups)
         for shard in changed:
             if shard >= before.shards and (type_id, shard % groups) in self.epochs:
@@ -462,11 +469,20 @@ class ClusterRows:
                 self.left.pop((type_id, shard), None)
                 if elsewhere := self.left.get((type_id, shard % groups)):
                     self.left[type_id, shard] = elsewhere
-        for shard in changed:
-            if (type_id, shard) in self.left:
-                for later in range(shard % groups, after.most, groups):
-                    if (type_id, later) not in self.epochs:
-                        self.left.setdefault((type_id, later), self.left[type_id, shard])
+        gone = sorted(
+            (each for each in changed if (type_id, each) in self.left),
+            key=lambda shard: self.epochs[type_id, shard],
+            reverse=True,
+        )
+        new: dict[ShardId, ShardId] = {}
+        for shard in gone:
+            for later in range(shard % groups, after.most, groups):
+                if (type_id, later) not in self.epochs:
+                    new.setdefault(later, shard)
+        self.add_stopped(
+            type_name, type_id, {each: self.epochs[type_id, shard] for each, shard in new.items()}
+        )
+        self.left.update({(type_id, each): self.left[type_id, shard] for each, shard in new.items()})
 
     def rows(self, types: Sequence[str] | None) -> list[ShardRow]:
         return [

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from sharding_app.adapters.memory.cluster_writes import shard_key
+from sharding_app.adapters.memory.cluster_writes import shard_key, type_id_key, type_key, type_row_key
 from sharding_app.adapters.memory.journal_rows import Committed, check_json
 from sharding_app.adapters.memory.locks import Key, Lock
 from sharding_app.adapters.memory.message_writes import MessageWrites, message_key
@@ -123,34 +123,55 @@ class JournalWrites:
         row comes first where its numbers change, then messages, as in appends.
         """
         cluster, journals = self._server.cluster, self._server.cluster.numbers_here
-        known = journals.get(type_id)
-        moving = known is not None and known.revision < numbers.revision
-        if known is None or moving:
-            yield Lock(("type", type_name))
-            known = journals.get(type_id, numbers)
-            moving = known.revision < numbers.revision
-        changed = cluster.changed_by(type_id, known, numbers) if moving else []
-        for message in self._server.messages.in_shards(type_id, changed):
-            yield Lock(message_key(message))
+        is_new = yield from self._server.insert(type_row_key(type_name), lambda: type_id in journals)
+        changed: list[ShardId] = []
+        is_moving = not is_new and journals[type_id].revision < numbers.revision
+        if is_moving:
+            yield Lock(type_id_key(type_name))
+            yield Lock(type_key(type_name))
+            is_moving = journals[type_id].revision < numbers.revision
+        if is_moving:
+            changed = cluster.changed_by(type_id, journals[type_id], numbers)
+            for message in self._server.messages.in_shards(type_id, changed):
+                yield Lock(message_key(message))
+        yield Lock(type_id_key(type_name), shared=True)
+        if not is_new and journals[type_id].revision > numbers.revision:
+            return Taken(frozenset(), uses_messages=type_id in self._server.messages.types)
         for shard in sorted({*changed, *shards}):
             yield Lock(shard_key(type_id, shard))
+        if is_moving:
+            for shard in sorted(self._beyond(type_id, numbers, changed)):
+                yield Lock(shard_key(type_id, shard))
+            yield Lock(type_row_key(type_name))
+        used = type_id in self._server.messages.types
         yield Pause.COMMIT
-        if journals.setdefault(type_id, numbers).revision > numbers.revision:
-            return Taken(frozenset(), uses_messages=type_id in self._server.messages.types)
-        if moving:
+        if is_moving:
             self._refile(type_name, type_id, numbers, changed)
+        journals[type_id] = numbers
         taken = cluster.take(type_name, type_id, shards, home)
         self._server.messages.unstash(type_id, taken, cluster.epochs)
-        used = type_id in self._server.messages.types
         left = {each: cluster.left[type_id, each] for each in shards if (type_id, each) in cluster.left}
         return Taken(frozenset(taken), used, left)
+
+    def _beyond(self, type_id: int, numbers: Numbering, changed: Collection[ShardId]) -> dict[ShardId, Epoch]:
+        """Return the shards without a row that get remembered entities of those whose group has
+        changed, and the epochs of these.
+        """
+        epochs = self._server.cluster.epochs
+        found: dict[ShardId, Epoch] = {}
+        for shard in changed:
+            for entity in self._rows.remembered.get((type_id, shard), ()):
+                later = numbers.shard_of(entity)
+                if (type_id, later) not in epochs:
+                    found[later] = max(epochs[type_id, shard], found.get(later, 0))
+        return found
 
     def _refile(self, type_name: str, type_id: int, numbers: Numbering, changed: Collection[ShardId]) -> None:
         """Fence the shards whose group has changed, and give their rows the present shards."""
         cluster, remembered = self._server.cluster, self._rows.remembered
-        before = cluster.numbers_here[type_id]
         cluster.fence(type_name, type_id, changed)
-        cluster.refile_left(type_id, before, numbers, changed)
+        cluster.add_stopped(type_name, type_id, self._beyond(type_id, numbers, changed))
+        cluster.refile_left(type_name, type_id, numbers, changed)
         for shard in changed:
             for entity in list(remembered.get((type_id, shard), ())):
                 later = numbers.shard_of(entity)
@@ -166,7 +187,6 @@ class JournalWrites:
             if number == type_id and shard in changed:
                 taker = number, numbers.shard_of(entity), epoch, entity
                 marks[message] = mark._replace(taker=taker)
-        cluster.numbers_here[type_id] = numbers
 
     def locked_among(self, shards: Iterable[tuple[int, ShardId]]) -> dict[tuple[int, ShardId], str]:
         """Return the shards whose rows the fence would wait for, and who holds each."""

@@ -23,7 +23,7 @@ DROP FUNCTION @schema@.sharding_take_v1(integer, text, integer, integer, integer
 DROP FUNCTION @schema@.sharding_note_moving_v1();
 DROP FUNCTION @schema@.sharding_unstash_v1(integer, integer[]);
 DROP FUNCTION @schema@.sharding_standing_v1(text[]);
-DROP FUNCTION @schema@.sharding_refile_v1(integer, integer, integer, integer, bigint);
+DROP FUNCTION @schema@.sharding_refile_v1(integer, integer, integer, integer, bigint, integer[]);
 DROP FUNCTION @schema@.sharding_resize_v1(text, integer, integer, text);
 DROP FUNCTION @schema@.sharding_renumber_v1(bigint, text, bigint, integer, bigint, integer);
 DROP FUNCTION @schema@.sharding_former_shards_v1(integer, text);

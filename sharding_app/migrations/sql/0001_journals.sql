@@ -3,20 +3,21 @@
 
 -- Follow a resize: the rows of entities that have another shard now get it. All shards whose group has changed since this
 -- journal last heard of the numbers are fenced first, so that no former home writes any more: each gets an epoch above its
--- last one, and below that of its next home. Locks are taken in the order of appends. Of a shard that has left this journal
--- all shards of its group have left, and of one that has come back all are back, whatever a row from a former, larger number
--- says.
-CREATE FUNCTION @schema@.sharding_refile_v1(of_type integer, number integer, wanted integer, resized integer, revision bigint)
-RETURNS void LANGUAGE plpgsql AS $refile$
+-- last one, and below that of its next home. A take by former numbers comes before, or learns of the new ones: each holds the
+-- key of the type's row. Locks are taken in the order of appends, those of shards that are about to be taken too. Of a shard
+-- that has left this journal all shards of its group have left, and of one that has come back all are back, whatever a row
+-- from a former, larger number says.
+CREATE FUNCTION @schema@.sharding_refile_v1(
+    of_type integer, number integer, wanted integer, resized integer, revision bigint, taken integer[]
+) RETURNS void LANGUAGE plpgsql AS $refile$
 #variable_conflict use_column
 DECLARE
     t record;
     changed integer[];
-    messages text[];
     groups integer;
 BEGIN
     SELECT y.number_of_shards, y.shards_wanted, y.groups_resized, y.shards_revision INTO t
-        FROM @schema@.sharding_type y WHERE y.id = of_type FOR NO KEY UPDATE;
+        FROM @schema@.sharding_type y WHERE y.id = of_type FOR UPDATE;
     IF t.shards_revision >= revision THEN
         RETURN;
     END IF;
@@ -25,11 +26,10 @@ BEGIN
         WHERE s.type_id = of_type
             AND @schema@.sharding_modulus_v1(s.shard, t.number_of_shards, t.shards_wanted, t.groups_resized)
                 <> @schema@.sharding_modulus_v1(s.shard, number, wanted, resized));
-    messages := ARRAY(
-        SELECT m.id FROM @schema@.sharding_message m
-        WHERE m.type_id = of_type AND m.shard = ANY (changed) ORDER BY m.id FOR UPDATE);
+    PERFORM 1 FROM @schema@.sharding_message m
+        WHERE m.type_id = of_type AND m.shard = ANY (changed) ORDER BY m.id FOR UPDATE;
     PERFORM 1 FROM @schema@.sharding_shard s
-        WHERE s.type_id = of_type AND s.shard = ANY (changed) ORDER BY s.shard FOR NO KEY UPDATE;
+        WHERE s.type_id = of_type AND s.shard = ANY (changed || taken) ORDER BY s.shard FOR NO KEY UPDATE;
     UPDATE @schema@.sharding_shard s SET epoch = s.epoch + 1, home = NULL, step = 'stopped', updated_at = clock_timestamp()
         WHERE s.type_id = of_type AND s.shard = ANY (changed);
     INSERT INTO @schema@.sharding_shard (type_id, shard, epoch, step, followed)
@@ -62,10 +62,11 @@ BEGIN
             AND s.shard = @schema@.sharding_hash_v1(r.entity)
                 % @schema@.sharding_modulus_v1(@schema@.sharding_hash_v1(r.entity), number, wanted, resized)
             AND s.shard <> r.shard;
+    -- Also those of an append that was waited for.
     UPDATE @schema@.sharding_message m
         SET shard = @schema@.sharding_hash_v1(m.entity)
             % @schema@.sharding_modulus_v1(@schema@.sharding_hash_v1(m.entity), number, wanted, resized)
-        WHERE m.id = ANY (messages);
+        WHERE m.type_id = of_type AND m.shard = ANY (changed);
     UPDATE @schema@.sharding_taken m
         SET shard = @schema@.sharding_hash_v1(m.entity)
             % @schema@.sharding_modulus_v1(@schema@.sharding_hash_v1(m.entity), number, wanted, resized)
@@ -90,12 +91,17 @@ CREATE FUNCTION @schema@.sharding_take_v1(
 #variable_conflict use_column
 DECLARE
     t record;
+    given integer[];
 BEGIN
     INSERT INTO @schema@.sharding_type (
             id, name, kind, number_of_shards, extractor, hash_version, role, store_mode,
             shards_wanted, groups_resized, shards_revision)
         VALUES (of_type, type_name, '', number, '', '', '', '', wanted, resized, revision)
         ON CONFLICT DO NOTHING;
+    -- Before the row is held: two that hold it would wait for each other.
+    IF EXISTS (SELECT FROM @schema@.sharding_type y WHERE y.id = of_type AND y.name = type_name AND y.shards_revision < revision) THEN
+        PERFORM @schema@.sharding_refile_v1(of_type, number, wanted, resized, revision, shards);
+    END IF;
     -- Who begins to follow the type waits for the rows that are new here, or they say so (sharding_follow_v1).
     SELECT y.shards_revision, y.uses_messages INTO t
         FROM @schema@.sharding_type y WHERE y.id = of_type AND y.name = type_name FOR KEY SHARE;
@@ -105,28 +111,29 @@ BEGIN
     IF t.shards_revision > revision THEN
         RETURN QUERY SELECT '{}'::integer[], t.uses_messages, '{}'::integer[], '{}'::text[];
         RETURN;
-    ELSIF t.shards_revision < revision THEN
-        PERFORM @schema@.sharding_refile_v1(of_type, number, wanted, resized, revision);
     END IF;
+    WITH mine AS (
+        INSERT INTO @schema@.sharding_shard AS s (type_id, shard, epoch, home, step, followed)
+        SELECT of_type, place.shard, place.epoch, my_home, 'home', y.followed
+        FROM unnest(shards, epochs) AS place (shard, epoch)
+        JOIN @schema@.sharding_type y ON y.id = of_type
+        ORDER BY place.shard
+        ON CONFLICT (type_id, shard) DO UPDATE SET
+            epoch = EXCLUDED.epoch, home = EXCLUDED.home, step = 'home', followed = EXCLUDED.followed,
+            updated_at = clock_timestamp()
+            WHERE s.journal = '' AND (s.epoch < EXCLUDED.epoch
+                OR (s.epoch = EXCLUDED.epoch AND COALESCE(s.home, EXCLUDED.home) = EXCLUDED.home))
+        RETURNING s.shard
+    )
+    SELECT array_agg(mine.shard) INTO given FROM mine;
+    -- A statement of its own sees what was committed by appends that were waited for: the type's first message, and the like.
     RETURN QUERY
-        WITH mine AS (
-            INSERT INTO @schema@.sharding_shard AS s (type_id, shard, epoch, home, step, followed)
-            SELECT of_type, place.shard, place.epoch, my_home, 'home', y.followed
-            FROM unnest(shards, epochs) AS place (shard, epoch)
-            JOIN @schema@.sharding_type y ON y.id = of_type
-            ORDER BY place.shard
-            ON CONFLICT (type_id, shard) DO UPDATE SET
-                epoch = EXCLUDED.epoch, home = EXCLUDED.home, step = 'home', followed = EXCLUDED.followed,
-                updated_at = clock_timestamp()
-                WHERE s.journal = '' AND (s.epoch < EXCLUDED.epoch
-                    OR (s.epoch = EXCLUDED.epoch AND COALESCE(s.home, EXCLUDED.home) = EXCLUDED.home))
-            RETURNING s.shard
-        ), elsewhere AS (
+        WITH elsewhere AS (
             SELECT array_agg(s.shard ORDER BY s.shard) AS shards, array_agg(s.journal ORDER BY s.shard) AS journals
             FROM @schema@.sharding_shard s
             WHERE s.type_id = of_type AND s.shard = ANY (shards) AND s.journal <> ''
         )
-        SELECT ARRAY(SELECT shard FROM mine), y.uses_messages, COALESCE(e.shards, '{}'), COALESCE(e.journals, '{}')
+        SELECT COALESCE(given, '{}'), y.uses_messages, COALESCE(e.shards, '{}'), COALESCE(e.journals, '{}')
             FROM @schema@.sharding_type y, elsewhere e
             WHERE y.id = of_type;
     -- Of a move that has not come to its switch.
