@@ -512,11 +512,14 @@ class Journal(Protocol):
         """
         ...
 
-    async def stage(self, sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = ()) -> datetime:
+    async def stage(
+        self, sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = (), takes: Sequence[Taking] = ()
+    ) -> datetime:
         """Store messages and timers without events, of entities that store none, and cancel timers.
         Fenced as events are. Raises as `append` does, and returns the server's time as it does.
 
-        A row whose id is there stays as it is, so a call may be repeated.
+        A row whose id is there stays as it is, so a call may be repeated. One that `takes` foreign
+        messages leaves marks of them, and raises MessagesGone if it is: the first has stored all.
         """
         ...
 

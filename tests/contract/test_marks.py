@@ -80,6 +80,21 @@ async def test_an_append_takes_rows_of_here_and_of_elsewhere(world: World) -> No
     assert await marks(journal, type_id) == ["there"]
 
 
+async def test_a_reply_without_events_leaves_a_mark_and_is_stored_once(world: World) -> None:
+    """An entity in memory may hear a message twice, and replies once."""
+    type_id = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.stage([message(type_id, "reply")], takes=[foreign("m", type_id)])
+    assert await marks(journal, type_id) == ["m"]
+    with pytest.raises(MessagesGone) as found:
+        await journal.stage([message(type_id, "another")], takes=[foreign("m", type_id)])
+    assert found.value.marked == {"m": False}
+    assert await waiting(journal, type_id) == ["reply"]
+    with pytest.raises(ShardsFenced):
+        await journal.stage([message(type_id, "late", epoch=2)], takes=[foreign("n", type_id, epoch=2)])
+    assert await marks(journal, type_id) == ["m"]
+
+
 async def test_a_row_that_has_come_with_its_shard_goes_with_the_mark(world: World) -> None:
     """The delivery began while the row lay in another journal: here it would take effect again."""
     type_id = await homed(world, {0: 1})

@@ -256,8 +256,10 @@ class MemoryJournal:
             "archive", lambda: self._writes.archive(type_id, shard, epoch, entity, mark)
         )
 
-    async def stage(self, sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = ()) -> datetime:
-        changes = MessageChanges(list(sends), list(cancels))
+    async def stage(
+        self, sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = (), takes: Sequence[Taking] = ()
+    ) -> datetime:
+        changes = MessageChanges(list(sends), list(cancels), list(takes))
         return await self._after_late_ones("stage", lambda: self._writes.messages.stage(changes))
 
     async def discard(self, takes: Sequence[Taking]) -> list[str]:

@@ -118,9 +118,11 @@ class SealedJournal:
             ]
         await self._journal.save_snapshots(snapshots)
 
-    async def stage(self, sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = ()) -> datetime:
+    async def stage(
+        self, sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = (), takes: Sequence[Taking] = ()
+    ) -> datetime:
         _, changes = await self.sealed((), MessageChanges(sends))
-        return await self._journal.stage(sends if changes is None else changes.sends, cancels)
+        return await self._journal.stage(sends if changes is None else changes.sends, cancels, takes)
 
     async def discard(self, takes: Sequence[Taking]) -> list[str]:
         replies = [each.reply for each in takes if each.reply is not None]

@@ -525,8 +525,10 @@ class PostgresJournal:
             raise ShardsFenced(frozenset({(type_id, shard)}))
         return Archival(*rows[0])
 
-    async def stage(self, sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = ()) -> datetime:
-        changes = MessageChanges(sends, cancels)
+    async def stage(
+        self, sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = (), takes: Sequence[Taking] = ()
+    ) -> datetime:
+        changes = MessageChanges(sends, cancels, takes)
 
         async def work(connection: Connection) -> datetime:
             return await self._staging.append(connection, (), changes, repeated=True)

@@ -710,7 +710,8 @@ class Command(LastCommit):
         """Store the messages of a command of an in-memory entity; then end its own message.
 
         Both may be repeated. If this node dies in between, the message is delivered once more. A
-        row in another journal is ended by the home of its owner alone.
+        row in another journal is ended by the home of its owner alone. So the reply leaves a mark:
+        a delivery that was in hand as well, or comes before that end, stores no other one.
         """
         services, slot = self.services, self.slot
         owner = services.owner
@@ -721,9 +722,9 @@ class Command(LastCommit):
         services.note_change(slot)
         place = owner.new_message_place(slot.shard.epoch, len(staging.messages) + 1)  # 1: the reply
         changes = self.message_changes = message_changes(
-            owner, services.type_id, slot, self.message, staging, place=place
+            owner, services.type_id, slot, self.message, staging, place=place, foreign=self.foreign
         )
-        takes = changes.takes if self.foreign is None else ()
+        takes = changes.takes if self.foreign is None or self.reply is not None else ()
         if self.reply is not None and self.message.delivery is not None:
             reply = reply_row(
                 owner,
@@ -734,10 +735,7 @@ class Command(LastCommit):
                 place[0],
                 place[1] + len(changes.sends),
             )
-            if self.foreign is None:
-                takes = [each._replace(reply=reply) for each in takes]
-            else:
-                changes = self.message_changes = changes._replace(sends=[*changes.sends, reply])
+            takes = [each._replace(reply=reply) for each in takes]
         self.phase = PHASES[self.phase][COMMITTING]
         with owner.storing(changes):
             if not await self._stored(changes, takes):
@@ -760,9 +758,13 @@ class Command(LastCommit):
                 if not staged:
                     self.at = await journal.stage(changes.sends, changes.cancels)
                     staged = True
-                if takes and not await journal.discard(takes):
+                if takes and self.foreign is not None:
+                    await journal.stage([each.reply for each in takes if each.reply is not None], (), takes)
+                elif takes and not await journal.discard(takes):
                     self.value = GONE  # it was delivered before, and is handled once more
                 return True
+            except MessagesGone:
+                return True  # so was a foreign one, and replied to
             except JournalUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
                 await owner.lease()
