@@ -199,6 +199,8 @@ class MemoryGates:
             for owner, lock in list(row.waiting.items()):
                 if owner.name in self._late:
                     del row.waiting[owner]
+                    if owner not in row.holders:
+                        del self.server.locks._held[owner][lock.key]
                     put_off.append((owner, lock))
         self._late = set()
         yield

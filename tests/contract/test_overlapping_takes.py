@@ -42,7 +42,7 @@ from tests.support.scratch import empty_tables
 
 pytestmark = pytest.mark.asyncio
 
-SEEDS = range(6)
+SEEDS = range(4)
 ROUNDS = 40
 TYPE, NUMBER = "tests.Taken", 7
 EIGHT, FOUR = Numbering(8), Numbering(4, revision=1)
@@ -147,6 +147,8 @@ class History:
         self.lengths: dict[str, int] = {}
         self.marks: dict[str, bool] = {}
         "Whether they are partial."
+        self.remembered: list[tuple[Any, ...]] = []
+        "Shards and entities."
         self.drawn = 0
 
     def look(self, rows: dict[str, list[tuple[Any, ...]]]) -> None:
@@ -154,6 +156,7 @@ class History:
         self.lengths = {}
         for entity, seq, *_ in rows["events"]:
             self.lengths[entity] = max(seq, self.lengths.get(entity, 0))
+        self.remembered = rows["remembered"]
         self.marks = {name: partial for name, *_, partial in rows["marks"]}
         here = {row[5] for row in rows["types"]}
         self.here = next((each for each in self.numbers if each.revision in here), self.numbers[0])
@@ -171,9 +174,7 @@ class History:
             makers.append(random.choice(others))
         drawn = [getattr(self, each)() for each in makers]
         # A take has a place in its middle on PostgreSQL alone: it writes several tables.
-        places: tuple[Place, ...] = (
-            ("commit", "work") if makers[0] in ("_append", "_remember") else ("commit",)
-        )
+        places: tuple[Place, ...] = ("commit", "work") if makers[0] == "_append" else ("commit",)
         return Script(
             names=[name for name, _ in drawn],
             operations=[operation for _, operation in drawn],
@@ -279,12 +280,15 @@ class History:
         return f"stage {name} {entity} {shard} {epoch}", stage
 
     def _remember(self) -> tuple[str, Operation]:
-        """Marks of one kind: see `test_overlapping`."""
+        """Marks of one kind: see `test_overlapping`. None that runs is there already: it is held
+        before its shard, a take holds it behind that, and PostgreSQL ends one of the two.
+        """
         runs = self.random.random() < 0.8
         marks = []
         for entity in self.random.sample(IDS, 2):
             shard, epoch = self._claim(entity)
-            marks.append(Mark(NUMBER, shard, epoch, entity, runs))
+            if not runs or (shard, entity) not in self.remembered:
+                marks.append(Mark(NUMBER, shard, epoch, entity, runs))
 
         async def remember(side: Any) -> None:
             await side.journal.remember(marks)

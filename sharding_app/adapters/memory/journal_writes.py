@@ -142,6 +142,9 @@ class JournalWrites:
         if is_moving:
             for shard in sorted(self._beyond(type_id, numbers, changed)):
                 yield Lock(shard_key(type_id, shard))
+            for shard, entity in self._refiled(type_id, numbers, changed):
+                for each in (shard, numbers.shard_of(entity)):
+                    yield Lock(remembered_key(type_id, each, entity))
             yield Lock(type_row_key(type_name))
         used = type_id in self._server.messages.types
         yield Pause.COMMIT
@@ -159,12 +162,22 @@ class JournalWrites:
         """
         epochs = self._server.cluster.epochs
         found: dict[ShardId, Epoch] = {}
-        for shard in changed:
-            for entity in self._rows.remembered.get((type_id, shard), ()):
-                later = numbers.shard_of(entity)
-                if (type_id, later) not in epochs:
-                    found[later] = max(epochs[type_id, shard], found.get(later, 0))
+        for shard, entity in self._refiled(type_id, numbers, changed):
+            later = numbers.shard_of(entity)
+            if (type_id, later) not in epochs:
+                found[later] = max(epochs[type_id, shard], found.get(later, 0))
         return found
+
+    def _refiled(
+        self, type_id: int, numbers: Numbering, changed: Collection[ShardId]
+    ) -> list[tuple[ShardId, str]]:
+        """Return the remembered entities that have another shard now, with their former ones."""
+        return [
+            (shard, entity)
+            for shard in changed
+            for entity in self._rows.remembered.get((type_id, shard), ())
+            if numbers.shard_of(entity) != shard
+        ]
 
     def _refile(self, type_name: str, type_id: int, numbers: Numbering, changed: Collection[ShardId]) -> None:
         """Fence the shards whose group has changed, and give their rows the present shards."""
@@ -172,12 +185,9 @@ class JournalWrites:
         cluster.fence(type_name, type_id, changed)
         cluster.add_stopped(type_name, type_id, self._beyond(type_id, numbers, changed))
         cluster.refile_left(type_name, type_id, numbers, changed)
-        for shard in changed:
-            for entity in list(remembered.get((type_id, shard), ())):
-                later = numbers.shard_of(entity)
-                if later != shard:
-                    del remembered[type_id, shard][entity]
-                    remembered.setdefault((type_id, later), {})[entity] = None
+        for shard, entity in self._refiled(type_id, numbers, changed):
+            del remembered[type_id, shard][entity]
+            remembered.setdefault((type_id, numbers.shard_of(entity)), {})[entity] = None
         for message in self._server.messages.in_shards(type_id, changed):
             stored = self._server.messages.rows[message]
             self._server.messages.refile(stored, numbers.shard_of(stored.row.entity))
@@ -320,7 +330,7 @@ class JournalWrites:
         yield from self._hold(type_id, entity, events)
         for seq in snapshots:
             yield Lock(("snapshot", type_id, entity, seq))
-        yield Lock(("remembered", type_id, shard, entity))
+        yield Lock(remembered_key(type_id, shard, entity))
         yield Pause.COMMIT
         count = self._remove(type_id, entity, events)
         rows.snapshots.pop((type_id, entity), None)
@@ -420,5 +430,9 @@ def claims_of(rows: Iterable[EventRow | Mark | Snapshot]) -> Iterable[Claim]:
     return [(each.type_id, each.shard, each.epoch) for each in rows]
 
 
+def remembered_key(type_id: int, shard: ShardId, entity: str) -> Key:
+    return "remembered", type_id, shard, entity
+
+
 def _mark_key(mark: Mark) -> Key:
-    return "remembered", mark.type_id, mark.shard, mark.entity
+    return remembered_key(mark.type_id, mark.shard, mark.entity)
