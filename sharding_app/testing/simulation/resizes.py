@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.protocol.numbering import why_not
+from sharding_app.testing.simulation.workload import TILL
 
 if TYPE_CHECKING:
     from sharding_app.testing.simulation.world import World
@@ -38,10 +39,20 @@ async def resize_now_and_then(world: World) -> None:
         if config is None or config.wanted:
             continue
         shards = config.number_of_shards
+        if name == TILL.name and not _lies_in_the_cluster(world, shards):
+            continue
         wanted = random.choice([each for each in NUMBERS if not why_not(shards, each)])
         if world.server.cluster.resize(name, shards, wanted):
             world.trace.note("world", None, "%d shards are wished for %s", wanted, name)
             world.transition("shards", "are there", "are multiplied" if wanted > shards else "are merged")
+
+
+def _lies_in_the_cluster(world: World, shards: int) -> bool:
+    """Tell whether all shards of tills have a row. Of one that has none the weights say where new
+    ones lie, and tills have to lie beside the application's rows.
+    """
+    rows = world.server.cluster.shards
+    return not world.journals or all((TILL.name, each) in rows for each in range(shards))
 
 
 def under_way(world: World) -> list[str]:
