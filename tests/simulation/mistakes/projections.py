@@ -56,8 +56,8 @@ def _before_the_effect(real: Any) -> Any:
 def _waits_for_no_turn(real: Any) -> Any:
     numbers = count()
 
-    def lock(key: tuple[str | int, ...], shared: bool = False) -> Lock:
-        return Lock((*key, next(numbers)), shared)
+    def lock(key: tuple[str | int, ...], shared: bool = False, kept: bool = True) -> Lock:
+        return Lock((*key, next(numbers)), shared, kept)
 
     return lock
 
