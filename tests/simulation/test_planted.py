@@ -145,6 +145,10 @@ OF_A_TEST = {
         "tests/unit/runtime/journal/test_snapshots.py",
         "test_one_that_waits_while_the_server_goes_back_is_dropped",
     ),
+    "new_lineages_raise_no_revisions": (
+        "tests/contract/test_eras_of_numbers.py",
+        "test_they_are_higher_by_many_steps_where_the_clock_is_behind",
+    ),
     "own_rows_are_believed_on_sight": (
         "tests/simulation/test_own_rows.py",
         "test_rows_in_doubt_are_not_told_as_stored_before_the_standby_has_them",

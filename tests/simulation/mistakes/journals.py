@@ -11,11 +11,14 @@ from weakref import WeakSet
 
 from sharding_app.adapters.memory.cluster_rows import ClusterRows
 from sharding_app.adapters.memory.journal_writes import JournalWrites
-from sharding_app.adapters.memory.message_rows import MessageRows
-from sharding_app.adapters.memory.message_writes import MessageWrites
+from sharding_app.adapters.memory.locks import Lock
+from sharding_app.adapters.memory.message_writes import MARKS, MessageWrites
 from sharding_app.adapters.memory.steps import Pause
+from sharding_app.ports.deliveries import MessageChanges
 from sharding_app.ports.journal import JournalUnavailable
-from sharding_app.protocol.ids import Incarnation
+from sharding_app.protocol.ids import Incarnation, Term
+from sharding_app.protocol.journals import CLUSTERS_OWN
+from sharding_app.protocol.records import Lineage
 from sharding_app.runtime.base.shared_round import Rounds
 from sharding_app.runtime.execution.foreign import ForeignMessages
 from sharding_app.runtime.hosting.journal_part import JournalPart
@@ -113,8 +116,39 @@ def _client(rounds: Rounds) -> str:
     return str(rounds._job.__self__._reader.client)  # type: ignore[attr-defined]
 
 
-def _none_is_wrong(self: MessageRows, takes: Any) -> dict[str, Any]:
-    return {}
+def _marks_anew(self: MessageWrites, takes: Any) -> Any:
+    yield Lock(MARKS, shared=True)
+
+
+def _without_a_mark(real: Any) -> Any:
+    def stage(self: MessageWrites, changes: MessageChanges) -> Any:
+        return real(self, changes._replace(takes=()))
+
+    return stage
+
+
+def _with_the_former_revisions(real: Any) -> Any:
+    def raise_term(
+        self: ClusterRows, incarnation: Incarnation, lineage: Lineage | None = None, now: float = 0.0
+    ) -> Term:
+        former = dict(self.types)
+        term: Term = real(self, incarnation, lineage, now)
+        self.types.update(former)
+        return term
+
+    return raise_term
+
+
+def _wherever_they_lie(real: Any) -> Any:
+    def resize(self: ClusterRows, type_name: str, known: int, wanted: int) -> bool:
+        """Let shards of several journals become one."""
+        journals, self.journals = self.journals, dict.fromkeys(self.journals, CLUSTERS_OWN)
+        try:
+            return bool(real(self, type_name, known, wanted))
+        finally:
+            self.journals = journals
+
+    return resize
 
 
 def _looks_for_no_row(real: Any) -> Any:
@@ -145,5 +179,10 @@ JOURNALS: dict[str, Mistake] = {
     "rows_elsewhere_are_not_looked_for": Mistake((5, 15), ForeignMessages, "look", _looks_for_no_row),
     "marks_in_hand_are_removed": Mistake((5, 15), ForeignMessages, "is_in_hand", lambda _: no),
     "former_homes_remove_marks": Mistake((5, 15), MessageWrites, "unmark", _unmarks_at_any_epoch),
-    "marks_are_not_looked_at": Mistake((5, 15), MessageRows, "not_marked", lambda _: _none_is_wrong),
+    "marks_are_not_looked_at": Mistake((5, 15), MessageWrites, "_mark", lambda _: _marks_anew),
+    "replies_leave_no_mark": Mistake((5,), MessageWrites, "stage", _without_a_mark),
+    "merged_shards_lie_apart": Mistake((1, 2, 4), ClusterRows, "resize", _wherever_they_lie),
+    "multiplied_shards_lie_anywhere": Mistake((1, 4), ClusterRows, "_journal_of_group", lambda _: nothing),
+    "a_journal_keeps_former_numbers": Mistake((0, 1, 2, 10, 15), JournalWrites, "_refile", lambda _: nothing),
+    "new_lineages_raise_no_revisions": Mistake((10,), ClusterRows, "raise_term", _with_the_former_revisions),
 }
