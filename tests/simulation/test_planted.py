@@ -45,6 +45,18 @@ BY_ITSELF = {
 }
 """Mistakes that seeds find by chance only, and the test that finds each among faults of its own."""
 OF_A_TEST = {
+    "changes_have_too_large_numbers": (
+        "tests/unit/runtime/following/test_limits.py",
+        "test_a_change_of_an_in_memory_entity_has_a_number_that_a_message_carries",
+    ),
+    "waiting_ones_are_not_stored_again": (
+        "tests/unit/runtime/hosting/test_remembering.py",
+        "test_those_that_wait_for_their_turn_are_stored_again_too",
+    ),
+    "shards_are_not_read_twice": (
+        "tests/unit/runtime/hosting/test_remembering.py",
+        "test_a_shard_that_is_to_be_read_again_is_read_after_the_read_under_way",
+    ),
     "answers_to_former_coordinators_count": (
         "tests/unit/protocol/coordinator/test_coordinator.py",
         "test_an_answer_to_a_former_coordinator_does_not_show_that_a_shard_runs",
@@ -132,14 +144,6 @@ OF_A_TEST = {
     "late_ones_looked_for_too_early": (
         "tests/unit/adapters/memory/test_late_requests.py",
         "test_no_late_request_executes_after_an_erasure",
-    ),
-    "lost_rows_are_not_stored_again": (
-        "tests/unit/runtime/liveness/test_lineage.py",
-        "test_what_runs_in_memory_is_remembered_though_its_rows_were_lost",
-    ),
-    "lost_schedules_stay_lost": (
-        "tests/unit/runtime/liveness/test_lineage.py",
-        "test_a_singleton_in_memory_keeps_its_schedule_though_the_rows_of_it_were_lost",
     ),
     "lost_snapshots_are_stored": (
         "tests/unit/runtime/journal/test_snapshots.py",

@@ -37,6 +37,11 @@ class Stage:
     def fire(self, at: float, again: float) -> None:
         self._commit(at, MessageChanges(takes=[Taking("m", (1, "the", TICK), again=("n", _date(again)))]))
 
+    def go_on(self, at: float, again: float) -> None:
+        """Give the timer's row its next time without an append, as for an entity in memory."""
+        self.world.now = at
+        self.judge.goes_on([Taking("m", (1, "the", TICK), again=("n", _date(again)))])
+
     def _commit(self, at: float, changes: MessageChanges) -> None:
         self.world.now = at
         self.judge.changed(changes, _date(at))
@@ -73,3 +78,36 @@ def test_a_late_firing_may_count_the_next_time_by_a_clock_that_is_ahead() -> Non
     stage = Stage()
     stage.fire(7.0, 12.0)
     assert not stage.broken, "the node took it to be 8 s"
+
+
+def test_a_firing_in_memory_counts_once_its_handler_has_begun() -> None:
+    stage = Stage()
+    for due in (4.0, 8.0):
+        stage.world.now = due + 0.1
+        stage.judge.is_handled("tick")
+        stage.go_on(due + 0.2, due + 4.0)
+    assert not stage.broken
+    assert stage.judge.fired_since(0.0) == 2
+    stage.go_on(12.1, 16.0)
+    assert [each.name for each in stage.broken] == ["schedules_lose_no_time"], "nothing has handled it"
+
+
+def test_a_handler_of_before_a_failover_counts_for_the_row_that_is_there_again() -> None:
+    stage = Stage()
+    stage.judge.is_handled("tick")
+    stage.judge.went_back()
+    stage.go_on(4.2, 8.0)
+    assert not stage.broken
+    stage.judge.went_back()
+    stage.judge.is_handled("tick")
+    stage.go_on(8.1, 12.0)
+    assert not stage.broken
+    stage.go_on(12.1, 16.0)
+    assert [each.name for each in stage.broken] == ["schedules_lose_no_time"]
+
+
+def test_a_timer_that_an_operator_has_discarded_is_set_anew() -> None:
+    stage = Stage()
+    stage.judge.is_discarded(TICK)
+    stage.set(2.0, 6.0)
+    assert not stage.broken

@@ -74,6 +74,8 @@ class MessageRows:
         self.on_changes: Callable[[MessageChanges, datetime], None] | None = None
         """Called with all changes of an append, at the moment of its commit, and the time from
         which its delays count: for checks."""
+        self.on_discard: Callable[[Sequence[Taking]], None] | None = None
+        "Called with the rows that are ended without an append, at the moment of the commit."
 
     def put(self, stored: Stored) -> None:
         self.rows[stored.row.id] = stored

@@ -207,6 +207,8 @@ class MessageWrites:
         yield Pause.COMMIT
         for each in taken:
             self._end(each)
+        if self._rows.on_discard is not None:
+            self._rows.on_discard(taken)
         self.store(replies, (), now)
         return sorted(held)
 

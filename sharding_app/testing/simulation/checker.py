@@ -41,7 +41,10 @@ from sharding_app.testing.simulation import closings, promises
 from sharding_app.testing.simulation.archives import Archives
 from sharding_app.testing.simulation.clients import MUST_FAIL
 from sharding_app.testing.simulation.hosts import all_hosts, home_of, shard_at
+from sharding_app.testing.simulation.in_memory import NAMES as IN_MEMORY
+from sharding_app.testing.simulation.in_memory import is_in_memory
 from sharding_app.testing.simulation.loop import Process
+from sharding_app.testing.simulation.memory_checker import MemoryChecker
 from sharding_app.testing.simulation.message_checker import MessageChecker
 from sharding_app.testing.simulation.overlaps import BOUND_SECONDS, Overlap
 from sharding_app.testing.simulation.promises import Call, Entry, PromiseBroken
@@ -192,6 +195,9 @@ class Witness:
         self.schedules = Schedules(world)
         for each in world.servers.values():
             each.messages.on_changes = self.schedules.changed
+            if world.cast.in_memory:
+                each.messages.on_discard = self.schedules.goes_on
+        self.memory = MemoryChecker(world)
         self.stubborn = Stubborn(lambda: world.now)
         self.workers = WorkerChecker(world)
 
@@ -352,6 +358,7 @@ class Witness:
         stored = self._stored_in(server)
         self._own_rows_went_back(asynchronous=asynchronous)
         self.schedules.went_back()
+        self.memory.went_back()
         self.world.followers.went_back(server)
         self.world.projections.went_back()
         self._goes_by(stored, asynchronous=asynchronous)
@@ -556,6 +563,9 @@ class Witness:
                 7, "hosts_what_the_row_says", f"{node.incarnation} hosts at epoch {shard.epoch}", name
             )
         self._live[run] = self.world.registry.begins(entity, node, made, shard)
+        if made.name in IN_MEMORY:
+            apart = self.world.overlaps.excuses(node.incarnation)
+            self.memory.handles(entity, apart=apart, heard=heard)
         last = self._last.get(name)
         if last is not None and last.epoch > now.epoch and self.world.overlaps.excuses(now.node):
             self.world.transition("former home", "let go unheard", "handles")
@@ -657,14 +667,23 @@ class Witness:
         promises.answers_keep_order(call, self.unanswered.values())
         what = repr(call.error) if call.error is not None else call.value
         self._trace.note(call.client, call.entity, "#%d is answered: %s", call.number, what)
+        in_memory = is_in_memory(call.entity)
         if call.error is not None:
-            self._says_what_is_stored(call)
+            if in_memory:
+                self.memory.failed(call)
+            else:
+                self._says_what_is_stored(call)
             self._failed(call, call.error)
-            return
-        if call.command in MUST_FAIL:
+        elif call.command in MUST_FAIL:
             raise PromiseBroken(
                 3, "failures_are_told", f"{call.command} answered {call.value!r}", call.entity
             )
+        elif in_memory:
+            self.memory.answered(call)
+        else:
+            self._answered_by_the_journal(call)
+
+    def _answered_by_the_journal(self, call: Call) -> None:
         if call.books:
             if call.books in self.own_rows:
                 self._booked[call.books] = call

@@ -112,6 +112,21 @@ LOOKS_SECONDS = 0.02
 BUSY = ("add", "add_slowly", "add_in_steps", "add_in_steps", "fail")
 """Commands beside which such a user looks."""
 PAGE_IDS = 2
+MEMORY_SHARE = 0.2
+"Of the turns of users, where there are entities that keep nothing in the journal."
+IN_MEMORY = (
+    *("add",) * 4,
+    "add_two",
+    *("add_slowly",) * 2,
+    *("tell",) * 2,
+    "again",
+    "reject",
+    "fail",
+    *("total",) * 3,
+    *("total_slowly", "total_surely"),
+    *("quit", "rest", "set_clock", "set_clock"),
+)
+"""What users do with these entities, as far as they can."""
 SENDING_SHARE = 0.2
 "Of the turns of users, where there are entities that send durable messages."
 GRACE_SECONDS = 1.0
@@ -197,7 +212,8 @@ class Caller:
             along=said.along,
             began=self.world.now,
             # Of many that are asked at once, an answer comes with the last of its piece.
-            repeated=former is not None or ask is not None,
+            # An entity in memory remembers no ids, and may handle a call with one twice.
+            repeated=former is not None or ask is not None or (again and entity_type.kind == "memory"),
             in_doubt=former is not None,
             patience=(timeout or ASK_SECONDS) * (ATTEMPTS if again else 1) * 1.1 + GRACE_SECONDS,
             books=tokens[0] if method in BOOKINGS else "",
@@ -279,6 +295,9 @@ class Caller:
             if cast.senders and random.random() < SENDING_SHARE:
                 await self._send(process, random)
                 continue
+            if cast.in_memory and random.random() < MEMORY_SHARE:
+                await self._call_in_memory(process, random)
+                continue
             entity = random.choice(cast.hot if random.random() < 0.4 else cast.entities)
             timeout = random.choice((None, None, None, 1.5, 0.3))
             number = random.choice((1, 1, 1, 2, 4, 8))
@@ -288,6 +307,17 @@ class Caller:
             ]
             for each in calls:
                 await each
+
+    async def _call_in_memory(self, process: Asking, random: Random) -> None:
+        """Call an entity in memory, sometimes several times without waiting."""
+        entity = random.choice(self.world.cast.in_memory)
+        able = [each for each in IN_MEMORY if each in entity[0].commands or each in ("tell", "again")]
+        timeout = random.choice((None, None, 1.5, 0.3))
+        calls = [
+            self.call(process, entity, random.choice(able), timeout) for _ in range(random.choice((1, 2, 4)))
+        ]
+        for each in calls:
+            await each
 
     async def look_on(self, random: Random, turns: Iterable[int]) -> None:
         """Be a user who looks: beside commands, at many entities, and at lists."""

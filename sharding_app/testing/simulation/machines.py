@@ -17,6 +17,7 @@ from sharding_app.runtime.node.node import Node
 from sharding_app.testing.simulation import moves
 from sharding_app.testing.simulation.closings import MOVE
 from sharding_app.testing.simulation.fault_policy import TROUBLES
+from sharding_app.testing.simulation.memory_checker import TRANSITIONS as OF_MEMORY
 from sharding_app.testing.simulation.message_checker import MESSAGE, OUTCOMES
 from sharding_app.testing.simulation.phases.in_the_way import WAYS
 from sharding_app.testing.simulation.phases.journal_down import JOURNAL
@@ -148,6 +149,7 @@ EXPECTED: frozenset[tuple[str, str, str]] = frozenset(
         (MOVE, "closed", "lapsed"),
         (JOURNAL, "taken", "moved"),
         *moves.TRANSITIONS,
+        *OF_MEMORY,
         (SCHEDULE, "stored", "set"),
         (SCHEDULE, "due", "fired"),
         (SCHEDULE, "missed", "caught up"),

@@ -171,6 +171,12 @@ class MessageChecker:
         self._numbers[name] += 1
         return self._without_event(name, f"{token}.{self._numbers[name]}", target)
 
+    def sets(self, entity: Entity, token: str) -> str:
+        """Note a timer that an entity in memory sets for itself. Return its token."""
+        name = _name(entity)
+        self._numbers[name] += 1
+        return self._without_event(name, f"{token}.{self._numbers[name]}", name, "later")
+
     def sent_from_outside(self, client: str, token: str, target: str, *, is_timer: bool) -> None:
         """Note a message that a client stores."""
         self._numbers[client] += 1
@@ -577,6 +583,8 @@ def deliveries_watched(world: World) -> Iterator[None]:
         elif not world.is_valid(node):
             detail = f"{self._me} delivers without a lease"
             world.broke(PromiseBroken(15, "delivers_while_valid", detail, about))
+        if home.type.kind == "memory":
+            _is_due(world, home, message)
         real(self, home, message)
 
     setattr(Deliverer, "_send", send)  # noqa: B010  (a method of a class)
@@ -584,6 +592,18 @@ def deliveries_watched(world: World) -> Iterator[None]:
         yield
     finally:
         setattr(Deliverer, "_send", real)  # noqa: B010
+
+
+def _is_due(world: World, home: Home, message: Delivered) -> None:
+    """Check that a timer's time has come: a handler that stores nothing has no other check. Its
+    node goes by its estimate of the server's clock.
+    """
+    server = world.server_of(home.type.name, home.shard)
+    stored = server.messages.rows.get(message.id)
+    early = 0.0 if stored is None else (stored.due - server.date()).total_seconds()
+    if early > AHEAD_SECONDS:
+        detail = f"{message.command} of {message.target} is delivered {early:.3f} s before its time"
+        world.broke(PromiseBroken(16, "timers_fire_in_time", detail, f"{home.type.name}/{home.shard}"))
 
 
 def _name(entity: Entity) -> str:

@@ -21,8 +21,9 @@ from sharding_app.protocol.records import Lineage
 from sharding_app.protocol.shard import SlotState
 from sharding_app.runtime.base.interfaces import NoListener
 from sharding_app.runtime.journal.commits import Resident, ResidentShard
-from sharding_app.testing.simulation.hosts import all_hosts, forced_of, shard_at
+from sharding_app.testing.simulation.hosts import all_hosts, forced_of, home_of, shard_at
 from sharding_app.testing.simulation.loop import Process
+from sharding_app.testing.simulation.memory_checker import MEMORY
 from sharding_app.testing.simulation.promises import PromiseBroken
 
 if TYPE_CHECKING:
@@ -70,6 +71,10 @@ class Registry:
         """Former coordinators that go on, and how long their process had been awake when that was
         seen first.
         """
+        self._to_store_again: dict[tuple[EntityType, str], tuple[Incarnation, Epoch]] = {}
+        """Remembered entities in memory that go on, and whose rows the server has lost: their home
+        stores them again.
+        """
         self._lost: dict[Lineage, set[tuple[str, str]]] = {}
         "Remembered entities (type, id) whose rows a lineage had at its end, of each that was lost."
 
@@ -106,6 +111,8 @@ class Registry:
                 self._count("remembered", "recalled", "elsewhere")
         self._instances[name] = now
         remembered = made.settings.remember_entities and self._counts(made, shard)
+        if (made, entity.entity_id) in self._to_store_again:
+            return now
         if remembered and not self._goes_by_a_lost_row(node, made, entity.entity_id):
             self.should_run[made, entity.entity_id] = None
             self._is_stored(made, entity.entity_id)
@@ -124,6 +131,7 @@ class Registry:
         self._count("entity", "runs", how)
         if how == "rest":
             self.should_run.pop((made, entity.entity_id), None)
+            self._to_store_again.pop((made, entity.entity_id), None)
 
     def shard_started(self, me: Incarnation, made: EntityType, number: ShardId, epoch: Epoch) -> None:
         self.world.where.started((made.name, number), epoch)
@@ -166,6 +174,7 @@ class Registry:
         from a node that may not know it yet.
         """
         self.should_run = {each: None for each in self.should_run if self.is_stored(*each)}
+        self._to_store_again = dict(self._without_a_row())
         if of_the_cluster:
             self.world.beliefs.all_taken()
             self._coordinators.clear()
@@ -174,6 +183,7 @@ class Registry:
 
     def look(self) -> None:
         """Check that nothing lives twice, and that remembered entities are not forgotten."""
+        self._look_at_lost_rows()
         for made, entity in self.should_run:
             self._is_stored(made, entity)
         homes: dict[ShardKey, Incarnation] = {}
@@ -197,6 +207,8 @@ class Registry:
             (each, each.singleton_id) for each in self.world.cast.types if each.singleton_id is not None
         ]
         missing = [f"{made.name}/{entity}" for made, entity in wanted if not self._runs(made, entity)]
+        self._look_at_lost_rows()
+        missing += [f"{made.name}/{entity}, which has no row" for made, entity in self._to_store_again]
         return missing + self.world.witness.workers.missing()
 
     def running_at_rest(self) -> list[str]:
@@ -220,6 +232,33 @@ class Registry:
         return entity in server.journal.remembered.get((type_id, number), ())
 
     # -- Inside ------------------------------------------------------------------------------------
+
+    def _without_a_row(self) -> Iterator[tuple[tuple[EntityType, str], tuple[Incarnation, Epoch]]]:
+        """Return the remembered entities in memory that are somewhere, and their homes."""
+        for each in self.world.nodes:
+            if not each.runs or each.node is None:
+                continue
+            for host in all_hosts(each.node):
+                if host.type.kind != "memory" or not host.type.settings.remember_entities:
+                    continue
+                for shard in host.shards.values():
+                    for entity, slot in shard.slots.items():
+                        goes_on = not (shard.stopping or slot.passivating or slot.ended)
+                        if goes_on and not self.is_stored(host.type, entity):
+                            yield (host.type, entity), (each.node.incarnation, shard.epoch)
+
+    def _look_at_lost_rows(self) -> None:
+        """Expect entities to run whose lost rows are there again. Disregard those that are gone."""
+        for (made, entity), (home, epoch) in list(self._to_store_again.items()):
+            if self.is_stored(made, entity):
+                self.should_run[made, entity] = None
+                self._count(MEMORY, "row is lost", "stored again")
+            else:
+                node = self.world.node_of(home)
+                shard = None if node is None or node.state == "ended" else home_of(node, made.name, entity)
+                if shard is not None and shard.epoch == epoch and not shard.stopping:
+                    continue
+            del self._to_store_again[made, entity]
 
     def _runs(self, made: EntityType, entity: str) -> bool:
         row = self.world.server.cluster.shards.get((made.name, self.world.shard_of(made.name, entity)))

@@ -9,19 +9,25 @@ the other one fires daily at a time of day. Both make up once for the times that
   or taken twice. A late firing may take the next time too, if that comes within the time by which a
   node may take the server's clock to be ahead.
 * Nothing stays due. When all is calm, a time that was missed is made up for at once, one time.
+
+A firing of a singleton in memory stores nothing: a statement of its own gives the timer's row its
+next time, once the handler has ended. Such a statement without a handler is no firing: it has lost
+a time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from sharding_app.ports.deliveries import MessageChanges
+from sharding_app.ports.deliveries import MessageChanges, MessageRow, Taking
 from sharding_app.runtime.hosting.starting import EVERY
 from sharding_app.testing.simulation.message_checker import AHEAD_SECONDS
 from sharding_app.testing.simulation.promises import PromiseBroken
 
 if TYPE_CHECKING:
+    from sharding_app.entities.entity_type import EntityType
     from sharding_app.testing.simulation.world import World
 
 TICK_SECONDS = 4.0
@@ -47,6 +53,8 @@ class Schedules:
         "When each timer is due next, by its key."
         self._fired: list[float] = []
         "When timers have fired."
+        self._handled: dict[str, float | None] = {}
+        "Timers in memory whose handler has begun, and when they were due, if that was known."
 
     def changed(self, changes: MessageChanges, now: datetime) -> None:
         """Check what a commit does with timers of `@every`."""
@@ -59,6 +67,25 @@ class Schedules:
                     self._fires(each.timer[2], self._seconds(each.again[1]))
         except PromiseBroken as error:
             self._world.broke(error)
+
+    def is_handled(self, name: str) -> None:
+        """Note that the handler of a timer in memory begins."""
+        key = f"{EVERY}{name}"
+        self._handled[key] = self._due.get(key)
+
+    def goes_on(self, takes: Iterable[Taking]) -> None:
+        """Check the rows of timers in memory that get their next time."""
+        try:
+            for each in takes:
+                if each.timer is not None and each.timer[2].startswith(EVERY) and each.again is not None:
+                    self._was_handled(each.timer[2])
+                    self._fires(each.timer[2], self._seconds(each.again[1]))
+        except PromiseBroken as error:
+            self._world.broke(error)
+
+    def is_discarded(self, key: str) -> None:
+        """Note that an operator has deleted the row of a timer: its next start sets it anew."""
+        self._due.pop(key, None)
 
     def went_back(self) -> None:
         """Forget what is set: the server may lack the last commits."""
@@ -76,10 +103,30 @@ class Schedules:
         """Whether a timer has not fired though its time has come."""
         return any(due <= self._world.now for due in self._due.values())
 
+    def rows_of(self, made: EntityType, entity: str) -> list[MessageRow]:
+        """Return the rows of an entity's `@every`."""
+        world = self._world
+        server = world.server_of_entity(made.name, entity)
+        rows = (each.row for each in server.messages.rows.values())
+        return [
+            row
+            for row in rows
+            if (world.witness.name_of(row.type_id), row.entity) == (made.name, entity)
+            and (row.key or "").startswith(EVERY)
+        ]
+
     def fired_since(self, at: float) -> int:
         return sum(each >= at for each in self._fired)
 
     # -- Inside ------------------------------------------------------------------------------------
+
+    def _was_handled(self, key: str) -> None:
+        # After the server went back in time, the times of its rows are not known.
+        due, known = self._due.get(key), self._handled.get(key, float("-inf"))
+        if due is not None and known is not None and known != due:
+            raise PromiseBroken(16, "schedules_lose_no_time", f"{key}, due at {due:.3f}, goes on unhandled")
+        if known is None:
+            self._handled[key] = float("-inf")
 
     def _is_set(self, key: str, due: float) -> None:
         now = self._world.now

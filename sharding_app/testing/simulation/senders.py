@@ -391,7 +391,7 @@ def orders(
             continue
         if random.random() < 0.3:
             made, entity = random.choice(entities)
-        ways = IN_MEMORY if made is ECHO else OF_A_STATE if made is SAFE else EVERY_WAY
+        ways = IN_MEMORY if made.kind == "memory" else OF_A_STATE if made is SAFE else EVERY_WAY
         found.append([random.choice(ways), f"{made.name}/{entity}", next(tokens)])
     return found
 

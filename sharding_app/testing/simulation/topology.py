@@ -23,6 +23,8 @@ from sharding_app.protocol.coordinator.settings import CoordinatorSettings
 from sharding_app.protocol.ids import shard_of
 from sharding_app.protocol.journals import CLUSTERS_OWN, journal_of
 from sharding_app.testing.simulation import projections
+from sharding_app.testing.simulation.in_memory import BELL, LAMP, LAMPS
+from sharding_app.testing.simulation.in_memory import SEEDS as IN_MEMORY_SEEDS
 from sharding_app.testing.simulation.journals import journals_of, weights_of
 from sharding_app.testing.simulation.particular import ALARM, KILN, MULE, RELAY, SLATE, TURNSTILE
 from sharding_app.testing.simulation.resizes import AT_ONCE
@@ -61,6 +63,8 @@ class Cast:
     "Entities that write rows of their own, and get no other commands."
     senders: tuple[Named, ...] = ()
     "Entities that send durable messages and set timers, and those that they send messages to."
+    in_memory: tuple[Named, ...] = ()
+    "Entities that keep nothing in the journal. Users call each of them."
     looked_on: bool = False
     "Users also ask concurrent queries and many entities at once, and list ids."
     silent: tuple[Named, ...] = ()
@@ -68,6 +72,11 @@ class Cast:
     recovery_rate: tuple[int, float] | None = None
     moves: bool = True
     "Shards are also moved from outside, whatever the strategy says."
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether a singleton has a schedule."""
+        return CLERK in self.types or BELL in self.types
 
     def roles(self, number: int) -> tuple[str, ...]:
         """The roles of a node."""
@@ -99,6 +108,10 @@ def cast_of(seed: int) -> Cast:
         sending = (*sending, PORTER)
     if seed % 24 in projections.SEEDS:
         sending = (*sending, *projections.WORKERS_OF)
+    lamps = _lamps(seed)
+    if lamps:
+        sending = (*sending, LAMP)
+        senders = (*senders, lamps[0])
     if not seed % 2:
         tills = tuple((TILL, f"till-{number}") for number in _tills(seed))
         return Cast(
@@ -107,6 +120,8 @@ def cast_of(seed: int) -> Cast:
             entities=(*ENTITIES[:4], *ENTITIES[-4:], *particular),
             tills=tills,
             senders=senders,
+            in_memory=lamps,
+            silent=_silent(lamps),
             looked_on=_looked_on(seed),
             hot=(ENTITIES[0], ENTITIES[-1], particular[0]),
         )
@@ -114,6 +129,8 @@ def cast_of(seed: int) -> Cast:
     leased = tuple((LEASED, f"vault-{number}") for number in range(2))
     one = KEYHOLDER if seed % 4 == 3 else CLERK if seed % 8 == 5 else WARDEN
     singleton = one, str(one.singleton_id)
+    if lamps:
+        sending = (*sending, BELL)
     talked_to = (
         *ENTITIES[:2], *ENTITIES[-2:], *remembered[:2], *leased, singleton, singleton, *particular
     )  # fmt: skip
@@ -123,8 +140,9 @@ def cast_of(seed: int) -> Cast:
         entities=talked_to,
         hot=(ENTITIES[0], singleton, remembered[0], leased[0], particular[0]),
         senders=senders,
+        in_memory=(*lamps, (BELL, str(BELL.singleton_id))) if lamps else (),
         looked_on=_looked_on(seed),
-        silent=remembered[3:],
+        silent=(*remembered[3:], *_silent(lamps)),
         recovery_rate=(2, 0.05) if seed % 4 == 3 else None,
         moves=seed % 4 == 1,
     )
@@ -135,6 +153,17 @@ def _looked_on(seed: int) -> bool:
     and two with a pipelined one.
     """
     return seed % 24 in (7, 10, 20) or seed % 48 == 25
+
+
+def _lamps(seed: int) -> tuple[Named, ...]:
+    """Return the remembered entities in memory that users call."""
+    number = LAMPS if seed % 96 in IN_MEMORY_SEEDS else 0
+    return tuple((LAMP, f"lamp-{each}") for each in range(number))
+
+
+def _silent(lamps: tuple[Named, ...]) -> tuple[Named, ...]:
+    """Return the remembered entity in memory that gets one message alone."""
+    return ((LAMP, f"lamp-{len(lamps)}"),) if lamps else ()
 
 
 def _tills(seed: int) -> list[int]:

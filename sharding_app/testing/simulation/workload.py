@@ -21,8 +21,9 @@ from sharding_app.entities.settings import ShardingSettings
 from sharding_app.errors import Rejected, ShardingError
 from sharding_app.protocol.allocation.singleton import SINGLETON
 from sharding_app.testing.simulation import own_rows
+from sharding_app.testing.simulation.memory_checker import MemoryChecker
 from sharding_app.testing.simulation.message_checker import MessageChecker
-from sharding_app.testing.simulation.schedules import DAY_AT, TICK_SECONDS
+from sharding_app.testing.simulation.schedules import DAY_AT, TICK_SECONDS, Schedules
 from sharding_app.testing.simulation.stubborn import Stubborn
 from sharding_app.testing.simulation.timers import Timers
 
@@ -39,6 +40,8 @@ class Observer(Protocol):
     timers: Timers
     stubborn: Stubborn
     messages: MessageChecker
+    memory: MemoryChecker
+    schedules: Schedules
     workers: WorkerChecker
 
     def handling_begins(self, entity: Entity) -> object: ...
@@ -319,7 +322,7 @@ ENTITIES = tuple(
 """(type, id) of every ordinary entity that clients call."""
 
 
-def _singleton(entity_type: EntityType) -> EntityType:
+def singleton(entity_type: EntityType) -> EntityType:
     """Make a type a singleton as `ClusterSingleton.start` does, without a real region."""
     if entity_type.singleton_id is None:
         entity_type.singleton_id = entity_type.name.removeprefix(SINGLETON)
@@ -332,4 +335,4 @@ TILL = made_of(Till)
 BOOKINGS = ("book", "book_only", "book_and_tell")
 """Commands of users to a till."""
 REMEMBERED, LEASED = made_of(Watch), made_of(Vault)
-WARDEN, KEYHOLDER, CLERK = (_singleton(made_of(each)) for each in (Warden, Keyholder, Clerk))
+WARDEN, KEYHOLDER, CLERK = (singleton(made_of(each)) for each in (Warden, Keyholder, Clerk))

@@ -317,6 +317,14 @@ def _every_probe_refuses(original: Any) -> Any:
     return follow
 
 
+def _may_always_repeat(real: Any) -> Any:
+    def may_repeat(self: Process, call: Call) -> bool:
+        real(self, call)
+        return True
+
+    return may_repeat
+
+
 DELIVERY: dict[str, Mistake] = {
     "resend_off": Mistake((5, 8, 10), LinkSender, "due", _no_resends),
     "deduplication_off": Mistake((5, 8, 10), LinkReceiver, "take", _delivers_again),
@@ -352,5 +360,6 @@ DELIVERY: dict[str, Mistake] = {
     "entities_call_without_ids": Mistake((5,), RegionClient, "ask", _without_its_id),
     "given_up_without_a_word_of_its_parts": Mistake((3,), Command, "give_up", _says_nothing_of_its_parts),
     "shards_wait_for_their_handlers": Mistake((10,), ShardLife, "_force", lambda _: nothing),
+    "calls_in_memory_are_sent_again": Mistake((5,), Process, "_may_repeat", _may_always_repeat),
     "gone_is_not_told": Mistake((8, 10), Process, "_gone", lambda _: nothing),
 }

@@ -18,6 +18,7 @@ from sharding_app.adapters.memory.steps import Steps
 from sharding_app.ports.deliveries import MessageChanges, MessageRow, Taking
 from sharding_app.ports.journal import EventRow
 from sharding_app.protocol.delivery import deliveries, outcome
+from sharding_app.protocol.delivery.clock import ServerClock
 from sharding_app.protocol.delivery.deliveries import Deliveries, Message
 from sharding_app.protocol.delivery.recurrence import Firing, Recurrence, first
 from sharding_app.runtime.delivery.deliverer import Deliverer
@@ -227,6 +228,13 @@ def _of_all_bits(_: Any) -> Any:
     return new_place
 
 
+def _ahead(real: Any) -> Any:
+    def low(self: ServerClock, now: float) -> float:
+        return real(self, now) + 1.5  # type: ignore[no-any-return]
+
+    return low
+
+
 DURABLE_MESSAGES: dict[str, Mistake] = {
     # The commit.
     "delivers_before_the_commit": Mistake((15,), Command, "put", _before_the_commit),
@@ -252,6 +260,7 @@ DURABLE_MESSAGES: dict[str, Mistake] = {
     "replies_to_nothing": Mistake((15,), command, "reply_args", _replies_nothing),
     # Timers.
     "fires_early": Mistake((16,), MessageRows, "missing", _never_early),
+    "fires_early_in_memory": Mistake((16,), ServerClock, "low", _ahead),
     "loses_a_cancel": Mistake((16,), command, "message_changes", _cancels_nothing),
     "daily_timers_fire_in_utc": Mistake((16,), message_changes, "first", _in_utc),
     "daily_timers_skip_a_day": Mistake((16,), deliveries, "fire", _a_day_late),

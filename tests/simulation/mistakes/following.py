@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sharding_app.ports.journal import Reading
+from sharding_app.protocol.ids import Epoch
+from sharding_app.runtime.hosting import following
 from sharding_app.runtime.hosting.following import Following
 from tests.simulation.mistakes.mistake import Mistake
 
@@ -17,6 +19,14 @@ def _without_the_second(real: Any) -> Any:
     return tell
 
 
+def _of_all_bits(_: Any) -> Any:
+    def number_of_change(epoch: Epoch, count: int) -> int:
+        return (epoch << following.COUNT_BITS) + count
+
+    return number_of_change
+
+
 FOLLOWING: dict[str, Mistake] = {
     "followers_miss_an_event": Mistake((19,), Following, "_tell", _without_the_second),
+    "changes_have_too_large_numbers": Mistake((19,), following, "number_of_change", _of_all_bits),
 }

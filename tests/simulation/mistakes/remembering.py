@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sharding_app.adapters.memory.journal import MemoryJournal
@@ -76,6 +77,32 @@ def _forgets_what_fails(real: Any) -> Any:
     return loaded
 
 
+def _stores_those_that_run(real: Any) -> Any:
+    def went_back(self: Remembering, shard: ResidentShard, running: Iterable[str]) -> None:
+        waiting, self._recalled = self._recalled, OrderedDict()
+        real(self, shard, running)
+        self._recalled = waiting
+
+    return went_back
+
+
+def _reads_once(real: Any) -> Any:
+    async def read(self: Remembering) -> None:
+        batch = self._wanted[: self._read_together.now]
+        await real(self)
+        self._wanted = [each for each in self._wanted if each not in batch]
+
+    return read
+
+
+def _with_their_objects(real: Any) -> Any:
+    def remember_again(self: ShardLife) -> None:
+        real(self)
+        self.outdate_all()
+
+    return remember_again
+
+
 REMEMBERING: dict[str, Mistake] = {
     "remembered_not_stored": Mistake((0, 10), MemoryJournal, "remember", _stores_no_mark),
     "remembered_forgotten_on_move": Mistake((0, 10), ShardLife, "stop", _forgets_what_moves),
@@ -85,5 +112,8 @@ REMEMBERING: dict[str, Mistake] = {
     "one_failed_start_refuses_all": Mistake((8,), FailedStarts, "refusal", _one_stands_for_all),
     "failed_starts_are_forgotten": Mistake((0, 10), EntityLife, "loaded", _forgets_what_fails),
     "lost_rows_are_not_stored_again": Mistake((0, 10), ShardLife, "remember_again", lambda _: nothing),
+    "waiting_ones_are_not_stored_again": Mistake((0, 10), Remembering, "went_back", _stores_those_that_run),
+    "shards_are_not_read_twice": Mistake((0, 10), Remembering, "_read", _reads_once),
+    "failovers_end_objects_in_memory": Mistake((18,), ShardLife, "remember_again", _with_their_objects),
     "rest_is_forgotten": Mistake((0, 10), EntityLife, "stopped_by_itself", _runs_again_whatever_it_said),
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 from sharding_app.testing.simulation.harness import Stage
 from sharding_app.testing.simulation.promises import PromiseBroken
 from sharding_app.testing.simulation.schedules import SCHEDULE, TICK_SECONDS
-from sharding_app.testing.simulation.workload import CLERK
 
 MISSED_SECONDS = 5.5 * TICK_SECONDS
 CAUGHT_UP_SECONDS = 1.5
@@ -16,7 +15,7 @@ AT_ONCE = 2
 def has_a_schedule(stage: Stage) -> bool:
     """Whether the seed has a singleton with a schedule, whose timers are not parked."""
     world = stage.world
-    return CLERK in world.cast.types and not stage.is_over and not world.witness.schedules.may_be_parked
+    return world.cast.is_scheduled and not stage.is_over and not world.witness.schedules.may_be_parked
 
 
 def goes_on(stage: Stage) -> None:

@@ -11,7 +11,7 @@ from sharding_app.protocol.call import Call
 from sharding_app.protocol.coordinator.terms import lowest_epoch, next_term
 from sharding_app.protocol.following import News, Question, decode_news, decode_question, encode
 from sharding_app.runtime.base.config import NodeConfig
-from sharding_app.runtime.hosting.following import number_of_change
+from sharding_app.runtime.hosting import following
 from sharding_app.testing.cluster import MemoryCluster
 from sharding_app.testing.local import LocalGateway
 from tests.unit.runtime.following.auctions import Auction, Clicks, Collected, bid, follow
@@ -181,7 +181,7 @@ async def test_a_change_of_an_in_memory_entity_has_a_number_that_a_message_carri
     """After a failover too: the epoch is a large number then."""
     late = lowest_epoch(next_term(7, same_lineage=False, now_seconds=4_102_444_800, timeline=15))
     epochs = [1, 2, 2**20, late, late + 1, late + 2**20]
-    numbers = [number_of_change(epoch, count) for epoch in epochs for count in (1, 2, 2**32 - 1)]
+    numbers = [following.number_of_change(epoch, count) for epoch in epochs for count in (1, 2, 2**32 - 1)]
     assert len({*numbers}) == len(numbers)
     for number in numbers:
         assert decode_news(encode(News(number))).last == number

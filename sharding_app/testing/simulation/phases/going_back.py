@@ -1,0 +1,153 @@
+"""The server goes back in time, in calm, and entities in memory go on (promise 18).
+
+Remembered ones have their rows stored again, and a singleton its schedule. When a node dies after
+that, the next home starts what was there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sharding_app.testing.simulation.harness import Stage
+from sharding_app.testing.simulation.hosts import home_of as at_home
+from sharding_app.testing.simulation.in_memory import BELL, LAMP
+from sharding_app.testing.simulation.liveness import home_of
+from sharding_app.testing.simulation.operators import discard
+from sharding_app.testing.simulation.phases.scheduled import goes_on
+from sharding_app.testing.simulation.promises import PromiseBroken
+from sharding_app.testing.simulation.virtual_node import DRIFT, RESTART_BACKOFF_SECONDS
+
+if TYPE_CHECKING:
+    from sharding_app.testing.simulation.topology import Named
+
+RESTED_SECONDS = 2.0
+LIT_SECONDS = 2.0
+STARTED_SECONDS = RESTART_BACKOFF_SECONDS * (1 + 2 * DRIFT) + 1.0
+AGAIN_SECONDS = 8.0
+"""Two times the longest lease, and the pauses of the lifeline."""
+NOTICED_SECONDS = 0.2
+ANSWERED_SECONDS = 5.0
+
+
+def going_back(stage: Stage) -> None:
+    world = stage.world
+    entities = world.cast.in_memory
+    if not entities or world.failure is not None:
+        return
+    lamps, bells = ([each for each in entities if each[0] is made] for made in (LAMP, BELL))
+    _rest(stage, lamps)
+    for bell in bells:
+        _forget_the_schedule(stage, bell)
+    world.server.standby.part(asynchronous=True)
+    for bell in bells:
+        _start_again(stage, bell)
+    _light(stage, entities)
+    before = _objects(stage, entities)
+    world.witness.is_losing_its_tail()
+    world.server.fail_over()
+    _is_noticed(stage)
+    _stay(stage, before)
+    _are_stored_again(stage, lamps)
+    if bells:
+        goes_on(stage)
+    stage.reach_all("entities in memory answer after a failover", AGAIN_SECONDS, entities, promise=18)
+    _stay(stage, before)
+    _die(stage, lamps[0])
+
+
+def _rest(stage: Stage, lamps: list[Named]) -> None:
+    world, client = stage.world, stage.world.clients[0]
+    for each in lamps:
+        stage.job(client.loop, client.send_to_rest(each))
+    stage.until(
+        lambda: stage.is_idle and not any(world.registry.is_stored(*each) for each in lamps),
+        RESTED_SECONDS, "entities in memory go to rest",
+    )  # fmt: skip
+
+
+def _light(stage: Stage, entities: Sequence[Named]) -> None:
+    calls = stage.calls(entities, "add")
+    stage.until(lambda: all(call.acknowledged for call in calls), LIT_SECONDS, "entities in memory start")
+
+
+def _forget_the_schedule(stage: Stage, bell: Named) -> None:
+    """Have an operator discard the timers of a singleton: its next start sets them."""
+    world, client = stage.world, stage.world.clients[0]
+    made, entity = bell
+    schedules = world.witness.schedules
+
+    async def operate() -> None:
+        for row in schedules.rows_of(made, entity):
+            await discard(world, client.asking, row.id)
+            schedules.is_discarded(str(row.key))
+
+    client.loop.call_soon_threadsafe(lambda: stage.job(client.loop, operate()))
+    stage.until(
+        lambda: stage.is_idle and not schedules.rows_of(made, entity), RESTED_SECONDS, "a schedule is discarded"
+    )  # fmt: skip
+
+
+def _start_again(stage: Stage, bell: Named) -> None:
+    made, entity = bell
+    stage.call(bell, "quit")
+    stage.until(
+        lambda: len(stage.world.witness.schedules.rows_of(made, entity)) == len(made.recurring),
+        STARTED_SECONDS, "a singleton sets its timers at its start", promise=16,
+    )  # fmt: skip
+
+
+def _objects(stage: Stage, entities: Sequence[Named]) -> dict[Named, object]:
+    """Return the objects that are at home now."""
+    found: dict[Named, object] = {}
+    for each in entities:
+        home, (made, entity) = home_of(stage.world, each), each
+        shard = None if home is None or home.node is None else at_home(home.node, made.name, entity)
+        found[each] = None if shard is None else shard.slots[entity].entity
+    return found
+
+
+def _is_noticed(stage: Stage) -> None:
+    world = stage.world
+
+    def noticed() -> bool:
+        nodes = [each.node for each in world.nodes]
+        return all(node is not None and world.has_heard(node) and world.is_valid(node) for node in nodes)
+
+    stage.until(noticed, AGAIN_SECONDS, "all nodes notice a failover", promise=18)
+    stage.pass_time(NOTICED_SECONDS)
+
+
+def _stay(stage: Stage, before: dict[Named, object]) -> None:
+    world = stage.world
+    gone = [each for each, now in _objects(stage, list(before)).items() if now is not before[each]]
+    if gone and not stage.is_over:
+        names = ", ".join(f"{made.name}/{entity}" for made, entity in gone)
+        world.broke(PromiseBroken(18, "objects_in_memory_stay", f"a failover has ended {names}"))
+
+
+def _are_stored_again(stage: Stage, lamps: list[Named]) -> None:
+    registry = stage.world.registry
+    stage.until(
+        lambda: all(registry.is_stored(*each) for each in lamps),
+        AGAIN_SECONDS, "what runs in memory is remembered again after a failover",
+    )  # fmt: skip
+
+
+def _die(stage: Stage, lamp: Named) -> None:
+    """Kill a home that has handled a command and not answered it yet, and start its process again.
+
+    The command is not sent again.
+    """
+    node = home_of(stage.world, lamp)
+    if node is None or stage.is_over:
+        return
+    call = stage.call(lamp, "add")
+    stage.until(
+        lambda: stage.world.witness.memory.has_noted(call), LIT_SECONDS, "an entity in memory is called"
+    )
+    node.crash()
+    node.boot()
+    stage.until(lambda: call.ended is not None, ANSWERED_SECONDS, "the caller of a dead home is told", 8)
+    stage.settle("it heals after a failover and the death of a node")
+    stage.runs_without_a_message("after a failover and the death of a node")
