@@ -53,6 +53,14 @@ OF_A_TEST = {
         "tests/unit/runtime/hosting/test_remembering.py",
         "test_those_that_wait_for_their_turn_are_stored_again_too",
     ),
+    "erased_ones_are_stored_again": (
+        "tests/unit/runtime/hosting/test_remember_store.py",
+        "test_one_that_is_being_erased_is_not_stored_once_more",
+    ),
+    "erasures_wait_for_no_row": (
+        "tests/unit/runtime/hosting/test_remember_store.py",
+        "test_an_erasure_waits_for_a_row_that_is_stored_once_more",
+    ),
     "shards_are_not_read_twice": (
         "tests/unit/runtime/hosting/test_remembering.py",
         "test_a_shard_that_is_to_be_read_again_is_read_after_the_read_under_way",

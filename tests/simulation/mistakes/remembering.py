@@ -9,12 +9,14 @@ from typing import Any
 from sharding_app.adapters.memory.journal import MemoryJournal
 from sharding_app.errors import ShardingError
 from sharding_app.ports.journal import Mark
+from sharding_app.protocol.ids import EntityId
 from sharding_app.runtime.hosting.entities import EntityLife
+from sharding_app.runtime.hosting.erasure import Erasing
 from sharding_app.runtime.hosting.failed_starts import FailedStarts
 from sharding_app.runtime.hosting.remembered import Remembering
 from sharding_app.runtime.hosting.shards import ShardLife
 from sharding_app.runtime.journal.commits import Resident, ResidentShard
-from tests.simulation.mistakes.mistake import Mistake, nothing
+from tests.simulation.mistakes.mistake import Mistake, async_nothing, nothing
 
 
 def _stores_no_mark(real: Any) -> Any:
@@ -103,6 +105,13 @@ def _with_their_objects(real: Any) -> Any:
     return remember_again
 
 
+def _erases_none(real: Any) -> Any:
+    def begun_in(self: Erasing, shard: ResidentShard) -> set[EntityId]:
+        return set()
+
+    return begun_in
+
+
 REMEMBERING: dict[str, Mistake] = {
     "remembered_not_stored": Mistake((0, 10), MemoryJournal, "remember", _stores_no_mark),
     "remembered_forgotten_on_move": Mistake((0, 10), ShardLife, "stop", _forgets_what_moves),
@@ -114,6 +123,8 @@ REMEMBERING: dict[str, Mistake] = {
     "lost_rows_are_not_stored_again": Mistake((0, 10), ShardLife, "remember_again", lambda _: nothing),
     "waiting_ones_are_not_stored_again": Mistake((0, 10), Remembering, "went_back", _stores_those_that_run),
     "shards_are_not_read_twice": Mistake((0, 10), Remembering, "_read", _reads_once),
+    "erased_ones_are_stored_again": Mistake((0,), Erasing, "begun_in", _erases_none),
+    "erasures_wait_for_no_row": Mistake((0,), Remembering, "stored_again", lambda _: async_nothing),
     "failovers_end_objects_in_memory": Mistake((18,), ShardLife, "remember_again", _with_their_objects),
     "rest_is_forgotten": Mistake((0, 10), EntityLife, "stopped_by_itself", _runs_again_whatever_it_said),
 }
