@@ -91,7 +91,7 @@ class Stage:
         promise: int = 10,
     ) -> None:
         for client in self.world.clients:
-            for entity in self.world.cast.entities if entities is None else entities:
+            for entity in self.world.cast.called if entities is None else entities:
                 self.job(client.loop, client.reach(entity))
         self.until(lambda: self.is_idle, seconds, what, promise)
 

@@ -74,6 +74,11 @@ class Cast:
     "Shards are also moved from outside, whatever the strategy says."
 
     @property
+    def called(self) -> tuple[Named, ...]:
+        """All that answer in calm times."""
+        return (*self.entities, *self.in_memory)
+
+    @property
     def is_scheduled(self) -> bool:
         """Whether a singleton has a schedule."""
         return CLERK in self.types or BELL in self.types

@@ -39,7 +39,7 @@ async def _use_politely(stage: Stage, client: Client, random: Random) -> None:
     while world.injector.pending or not calls:
         calls += 1
         await asyncio.sleep(random.random() * 0.3)
-        entity = random.choice(world.cast.entities)
+        entity = random.choice(world.cast.called)
         call = await client.caller.call(client.asking, entity, random.choice(("add", "add", "total")))
         # A singleton's proxy holds few calls. The oldest one gets this error, as it should.
         full = isinstance(call.error, BufferFull) and entity[0].waiting_limit is not None

@@ -25,7 +25,7 @@ def no_coordinator(stage: Stage) -> None:
         3.0, "the former coordinator stands down", promise=7,
     )  # fmt: skip
     stage.pass_time(0.2)
-    at_home = [each for each in world.cast.entities if is_at_home(world, each)]
+    at_home = [each for each in world.cast.called if is_at_home(world, each)]
     stage.reach_all("known homes go on without a coordinator", CALM_SECONDS, at_home, promise=6)
     world.server.sessions.end(operator)
 

@@ -34,8 +34,6 @@ def quiet(stage: Stage) -> None:
         client.process.resume()
     stage.runs_without_a_message("after all that")
     stage.reach_all("every entity answers again")
-    if world.cast.in_memory:
-        stage.reach_all("every entity in memory answers again", entities=world.cast.in_memory)
     if is_resized(world.seed):
         what = "resizes come to their end"
         stage.until(lambda: not under_way(world), RESIZED_SECONDS, what, promise=10)
