@@ -16,6 +16,8 @@ What it handles then has no place in the order.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 from sharding_app.testing.simulation import promises
@@ -23,6 +25,7 @@ from sharding_app.testing.simulation.promises import Call, PromiseBroken
 
 if TYPE_CHECKING:
     from sharding_app.entities.base import Entity
+    from sharding_app.testing.simulation.workload import Book
     from sharding_app.testing.simulation.world import World
 
 MEMORY = "in memory"
@@ -154,6 +157,10 @@ class MemoryChecker:
         """Whether an object has handled a command."""
         return all(token in self._noted.get(call.entity, {}) for token in call.given)
 
+    def all_noted(self) -> Iterator[str]:
+        """Return the tokens that any object has noted."""
+        return chain.from_iterable(self._noted.values())
+
     # -- Inside ------------------------------------------------------------------------------------
 
     def _was_noted(self, call: Call) -> None:
@@ -185,4 +192,4 @@ def _name(entity: Entity) -> str:
 
 
 def _first(entity: Entity) -> str:
-    return str(getattr(entity, "tokens")[0])  # noqa: B009  (of all types in memory)
+    return cast("Book", entity).tokens[0]

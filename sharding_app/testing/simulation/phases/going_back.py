@@ -151,3 +151,5 @@ def _die(stage: Stage, lamp: Named) -> None:
     stage.until(lambda: call.ended is not None, ANSWERED_SECONDS, "the caller of a dead home is told", 8)
     stage.settle("it heals after a failover and the death of a node")
     stage.runs_without_a_message("after a failover and the death of a node")
+    # A caller that sends a command to a dead home may be told that its fate is unknown.
+    stage.reach_all("entities in memory answer after a death", entities=stage.world.cast.in_memory)

@@ -46,16 +46,17 @@ def _tells_take_effect(stage: Stage) -> None:
     world = stage.world
     told: list[Call] = []
     for client in world.clients:
-        for entity in world.cast.entities:
+        for entity in world.cast.called:
             client.loop.call_soon(
                 lambda client=client, entity=entity: told.append(
                     client.caller.call(client.asking, entity, "tell").result()
                 )  # type: ignore[misc]
             )
-    wanted = len(world.clients) * len(world.cast.entities)
+    wanted = len(world.clients) * len(world.cast.called)
 
     def stored() -> bool:
         tokens = {entry.token for entries in world.witness.journal.values() for entry in entries}
+        tokens.update(world.witness.memory.all_noted())
         return len(told) == wanted and all(token in tokens for call in told for token in call.tokens)
 
     stage.until(stored, TOLD_SECONDS, "what was told in calm is stored", promise=8)
