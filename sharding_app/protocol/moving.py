@@ -70,7 +70,7 @@ class Wanted(NamedTuple):
 
 class Begin(NamedTuple):
     """In DATABASE: note that all the shards are being copied. Raises CannotMove if their type is
-    being resized, or if the source says that one of them has left it.
+    being resized.
     """
 
 
@@ -87,6 +87,14 @@ class Unstash(NamedTuple):
 
     shards: Sequence[ShardId]
     at_last: bool = False
+
+
+class Elsewhere(NamedTuple):
+    """In DATABASE and in the source: answer which of the shards do not lie in the source, as one of
+    the two says.
+    """
+
+    shards: Sequence[ShardId]
 
 
 class Prepare(NamedTuple):
@@ -239,7 +247,7 @@ class Wait(NamedTuple):
 
 
 Request = (
-    Begin | Open | Unstash | Prepare | Watch | ClearCopy | Copy | Apply | Compare | Unpassed | Close | Renew
+    Begin | Open | Unstash | Elsewhere | Prepare | Watch | ClearCopy | Copy | Apply | Compare | Unpassed | Close | Renew
     | Homes | Fence | Stand | PutRest | Stash | Switch | Leave | ClearRest | Unwatch | Forget | Wait
 )  # fmt: skip
 
@@ -299,6 +307,7 @@ class Move:
         """Drop the copy of shards that have not been switched, and open them. Asks for nothing in a
         target that is gone for good.
         """
+        yield from self._refuse_lost()
         yield from self._ask(Open(self._shards))
         if self._wanted.source:
             yield from self._ask(Unstash(self._shards))
@@ -312,6 +321,7 @@ class Move:
     # -- The copy ------------------------------------------------------------------------------
 
     def _begin(self) -> Course:
+        yield from self._refuse_lost()
         yield from self._ask(Begin())
         # What a former call has left closed is copied as any other.
         yield from self._ask(Open(self._shards))
@@ -320,6 +330,18 @@ class Move:
         yield from self._prepare()
         if not (yield from self._ask(Watch())):
             yield from self._ask(ClearCopy())
+
+    def _refuse_lost(self) -> Course:
+        """End where DATABASE has lost a switch: messages and remembered ids of the shards are in
+        the target alone, and what is there is no copy.
+        """
+        if shards := (yield from self._ask(Elsewhere(self._shards))):
+            source, target = self._names(self._wanted.source), self._names(self._wanted.target)
+            raise CannotMove(
+                f"Shards {listed(shards)} are on their way from {source} to {target}, and lie there no more: DATABASE has lost the"
+                " switch, with a failover or a restore. Restore it, or put the rows right by hand: the page on several journals says"
+                " how. Nothing was copied or deleted."
+            )
 
     def _prepare(self) -> Course:
         if self._wanted.target and not (yield from self._ask(Prepare(self._shards))):

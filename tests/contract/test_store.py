@@ -398,16 +398,16 @@ async def test_where_a_member_listens_is_in_its_row(world: World) -> None:
 
 async def test_nodes_say_which_journals_they_use(world: World) -> None:
     store = world.store()
-    for name in ("second", "third"):
-        assert await store.journal_place(name, "there") == "there"
+    for name, place in {"second": "there", "third": "beside it"}.items():
+        assert await store.journal_place(name, place) == (name, place)
     assert await store.use_journal("n-gone", "second", "there") is None, "there is no row"
     for name, state in {"n-one": "up", "n-two": "up", "n-late": "joining"}.items():
         await joined(world, store, name, state=state)
         assert await store.use_journal(name, "second", "there") == "there"
-    assert await store.use_journal("n-one", "third", "elsewhere") == "there"
+    assert await store.use_journal("n-one", "third", "elsewhere") == "beside it"
     assert await store.journals_in_use(but="n-two") == {"second"}, "it lies in another place"
-    assert await store.use_journal("n-one", "third", "there") == "there"
-    assert await store.use_journal("n-one", "third", "there") == "there", "it may be repeated"
+    assert await store.use_journal("n-one", "third", "beside it") == "beside it"
+    assert await store.use_journal("n-one", "third", "beside it") == "beside it", "it may be repeated"
     assert await store.journals_in_use(but="n-one") == {"second"}
     assert await store.journals_in_use(but="n-two") == {"second", "third"}
     assert await store.use_journal("n-two", "second", None) == "there"

@@ -122,6 +122,7 @@ class MemoryMover:
                 CLUSTER, "open_shards", lambda: self._writes.open_shards(self._type_id, each.shards)
             ),
             moves.Unstash: lambda each: self._call(SOURCE, ROWS, lambda: self._unstash(each.shards)),
+            moves.Elsewhere: lambda each: self._elsewhere(each.shards),
             moves.Prepare: lambda each: self._prepare(each.shards),
             moves.Watch: lambda _: self._call(SOURCE, ROWS, self._watch),
             moves.ClearCopy: lambda _: self._call(TARGET, ROWS, self._clear_copy),
@@ -180,11 +181,9 @@ class MemoryMover:
     def _begin(self) -> Steps[None]:
         if self._cluster.cluster.types[self._name].wanted:
             raise CannotMove(f"{self._name} is being resized: wait until that is done.")
-        self._refuse_left()
         yield from self._writes.begin_move(self._type_id, self._shards, self.wanted.target)
 
     async def _prepare(self, shards: Sequence[ShardId]) -> bool:
-        self._refuse_left()
         rows = await self._call(
             CLUSTER, "homes", lambda: at_once(lambda: self._cluster.cluster.homes(self._name, shards))
         )
@@ -195,15 +194,25 @@ class MemoryMover:
         await self._call(TARGET, ROWS, lambda: self._come_back(shards))
         return True
 
-    def _refuse_left(self) -> None:
-        """Refuse shards that have left a further source for another journal: DATABASE has lost
-        that.
-        """
-        left = self._source.cluster.left if self.wanted.source else {}
-        for shard in self._shards:
-            there = left.get((self._type_id, shard), "")
-            if there and (self.wanted.target or there != "default"):
-                raise CannotMove(f"Shard {shard} has left {self.wanted.source} for {there}.")
+    async def _elsewhere(self, shards: Sequence[ShardId]) -> list[ShardId]:
+        """Return those that do not lie in the source, by the cluster's rows or by its own."""
+        journals, left = self._cluster.cluster.journals, self._source.cluster.left
+        found = await self._call(
+            CLUSTER, READ,
+            lambda: at_once(
+                lambda: {
+                    each
+                    for each in shards
+                    if journals.get((self._name, each), CLUSTERS_OWN) != self.wanted.source
+                }
+            ),
+        )  # fmt: skip
+        if self.wanted.source:
+            found |= await self._call(
+                SOURCE, READ,
+                lambda: at_once(lambda: {each for each in shards if left.get((self._type_id, each))}),
+            )  # fmt: skip
+        return sorted(found)
 
     def _come_back(self, shards: Sequence[ShardId]) -> Steps[None]:
         for shard in sorted(shards):

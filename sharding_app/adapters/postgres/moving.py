@@ -287,6 +287,7 @@ class _Remains:
         return {
             moves.Open: lambda each: self._open(each.shards),
             moves.Unstash: lambda each: self._unstash(each.shards),
+            moves.Elsewhere: lambda each: self._elsewhere(each.shards),
             moves.Unwatch: lambda _: self._end(),
             moves.Forget: lambda each: self._forget(each.shards),
         }
@@ -296,6 +297,15 @@ class _Remains:
 
     def _unstash(self, shards: Sequence[ShardId]) -> None:
         self._source.execute(QUERIES["unstash"], {"type_id": self._type_id, "shards": list(shards)})
+
+    def _elsewhere(self, shards: Sequence[ShardId]) -> list[ShardId]:
+        """Return those that do not lie in the source, by the cluster's rows or by its own."""
+        named = {"type_id": self._type_id, "shards": list(shards)}
+        lying = dict(rows(self._cluster, "shard_journals", named))
+        found = {each for each in shards if lying.get(each) != self._from}
+        if self._from:
+            found |= {shard for (shard,) in rows(self._source, "move_left", named)}
+        return sorted(found)
 
     def _end(self) -> None:
         """Note nothing more of the type in the source."""
@@ -364,7 +374,6 @@ class _Move(_Remains):
 
     def _begin(self) -> None:
         wanted = self._wanted
-        self._refuse_left()
         with self._cluster.transaction():
             if not hold_beginnings(self._cluster, self._type_id):
                 raise CannotMove(
@@ -383,7 +392,6 @@ class _Move(_Remains):
 
     def _prepare(self, shards: Sequence[ShardId]) -> bool:
         """Make rows of the type and of the shards in a further target, which no home has taken."""
-        self._refuse_left()
         here = epochs(self._cluster, self._type_id, shards)
         self._known |= {shard: epoch for shard, (epoch, _) in here.items()}
         with self._target.transaction():
@@ -397,24 +405,6 @@ class _Move(_Remains):
             [self._type_id, list(shards)],
         )
         return True
-
-    def _refuse_left(self) -> None:
-        """Refuse shards that have left a further source for another journal: DATABASE has lost
-        that, with a failover. What is newer than their copy here would be overwritten with it.
-        """
-        left: dict[str, list[ShardId]] = {}
-        if self._from:
-            for shard, there in self._source.execute(
-                "SELECT shard, journal FROM sharding_shard WHERE type_id = %s AND shard = ANY (%s) AND journal <> ''",
-                [self._type_id, self._shards],
-            ).fetchall():
-                left.setdefault(there, []).append(shard)
-        for there, shards in left.items():
-            # If DATABASE itself was the target, it has lost their rows together with the switch.
-            if self._wanted.target or there != self._names(self._wanted.target):
-                raise CannotMove(
-                    f"{self._names(self._from)} says that it was left by the shards {listed(shards)}, for {there}. {_LOST}"
-                )
 
     def _refuse_lived(self, shards: Sequence[ShardId]) -> None:
         """Refuse shards that have had a home in a further target, which is not left since."""

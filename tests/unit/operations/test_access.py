@@ -5,8 +5,8 @@ from typing import Any, cast
 import msgspec
 
 from sharding_app.adapters.personal.vault import Vault
+from sharding_app.adapters.postgres.subjects import Subjects
 from sharding_app.operations.access import MessageLine, _Reader
-from sharding_app.operations.subjects import Subjects
 
 
 class Database:

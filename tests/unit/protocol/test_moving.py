@@ -29,6 +29,7 @@ from sharding_app.protocol.moving import (
 LIMITS = Limits(homes=5.0, projections=2.0, closed=4.0, look=0.5, rest=3.0, in_use=7.0)
 RAISED = {1: 8, 2: 9, 3: 4}
 ANSWERS: Mapping[str, Callable[[Any], Any]] = {
+    "Elsewhere": lambda _: [],
     "Prepare": lambda _: True,
     "Watch": lambda _: False,
     "Copy": lambda _: None,
@@ -90,7 +91,10 @@ class Shell:
 
 def test_shards_of_a_further_journal_pass_some_at_a_time() -> None:
     shell = Shell("journal_a", "journal_b")
-    begun = ["Begin", "Open", "Unstash", "Prepare", "Watch", "ClearCopy", "Copy", "Copy", "Apply", "Compare"]
+    begun = [
+        *("Elsewhere", "Begin", "Open", "Unstash", "Prepare", "Watch", "ClearCopy", "Copy", "Copy", "Apply"),
+        "Compare",
+    ]
     passed = [
         *("Apply", "Unpassed", "Close", "Homes", "Fence", "Stand", "Stand", "Apply", "Unpassed"),
         *("PutRest", "Stash", "PutRest", "Switch", "Leave"),
@@ -187,10 +191,18 @@ def test_shards_are_opened_where_more_is_written_than_copied() -> None:
 
 def test_a_move_is_taken_back() -> None:
     assert Shell("journal_a").take_back() == [
-        *("Open", "Unstash", "Unwatch", "Prepare", "ClearCopy", "ClearRest", "Forget"),
+        *("Elsewhere", "Open", "Unstash", "Unwatch", "Prepare", "ClearCopy", "ClearRest", "Forget"),
     ]
 
 
 @pytest.mark.parametrize(("source", "asked"), [("journal_a", ["Open", "Unstash"]), ("", ["Open"])])
 def test_a_move_is_taken_back_without_a_target_that_is_gone(source: str, asked: list[str]) -> None:
-    assert Shell(source).take_back(target_is_gone=True) == [*asked, "Unwatch", "Forget"]
+    assert Shell(source).take_back(target_is_gone=True) == ["Elsewhere", *asked, "Unwatch", "Forget"]
+
+
+@pytest.mark.parametrize("command", [Shell.run, Shell.take_back])
+def test_nothing_is_done_where_the_cluster_has_lost_a_switch(command: Callable[[Shell], object]) -> None:
+    shell = Shell("journal_a", Elsewhere=lambda _: [2])
+    with pytest.raises(CannotMove, match=r"Shards 2 are on their way .* DATABASE has lost the switch"):
+        command(shell)
+    assert shell.names() == ["Elsewhere"]
