@@ -125,7 +125,7 @@ class ClusterRows:
         return age
 
     def use_journal(self, incarnation: Incarnation, name: str, place: str | None) -> str | None:
-        known = self.places.get(name)
+        known = self.places.get(name) if place is None else self.places.setdefault(name, place)
         if incarnation not in self.members or known is None:
             return None
         before = self.journals_of.get(incarnation, frozenset())
