@@ -188,6 +188,8 @@ class Overdue(NamedTuple):
 
 PARTLY_APPLIED = "partly applied: the handler has committed in its middle, and did not end"
 """The error of a row that a commit in the middle of a handler has parked."""
+PARTLY_ELSEWHERE = "partly applied: it took effect in part in a journal that its target has left since"
+"""The error of one that a move has parked."""
 
 
 def joined(parts: Sequence[MessageChanges | None]) -> tuple[MessageChanges | None, int]:

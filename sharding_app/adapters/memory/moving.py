@@ -24,6 +24,7 @@ from sharding_app.adapters.memory.projection_rows import key_of
 from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.adapters.memory.sessions import ConnectionLost, MayNotEnd, ServerError
 from sharding_app.adapters.memory.steps import LOCK_TIMEOUT, Pause, Steps, at_once, lock_timeout
+from sharding_app.ports.deliveries import PARTLY_ELSEWHERE
 from sharding_app.ports.journal import Snapshot
 from sharding_app.protocol import moving as moves
 from sharding_app.protocol.ids import EntityId, Epoch, ShardId
@@ -40,7 +41,6 @@ ROWS, READ, SWITCH = "move_rows", "move_read", "switch_shards"
 """Kinds of its requests, beside those of the store: writes in a journal, reads, the switch."""
 ROWS_AT_ONCE, NOTES_AT_ONCE = 6, 3
 LOCK_SECONDS, PAUSE_SECONDS, TRIES = 0.2, 0.1, 12
-PARTLY = "It took effect partly, in a journal that its target has left since."
 _ALONE, _ALONE_HERE = 1 << 40, 1 << 41
 """Advisory locks, with the number of the type: of the command, and of its rows in a journal."""
 
@@ -503,7 +503,7 @@ class MemoryMover:
                 messages.pop(message)
             elif not stored.parked:
                 failures = stored.failures + 1
-                messages.put(stored._replace(parked=True, failures=failures, error=PARTLY))
+                messages.put(stored._replace(parked=True, failures=failures, error=PARTLY_ELSEWHERE))
 
     def _settled(self, shards: Sequence[ShardId], rest: Rest) -> list[str]:
         """Return the messages in the target that a mark there, or one that comes, says to have

@@ -56,6 +56,7 @@ from sharding_app.adapters.postgres.moving_projections import Followers
 from sharding_app.adapters.postgres.moving_sessions import briefly, rows_session, session
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.store import config_of
+from sharding_app.ports.deliveries import PARTLY_ELSEWHERE
 from sharding_app.protocol import moving as moves
 from sharding_app.protocol.ids import Epoch, ShardId
 from sharding_app.protocol.journals import CLUSTERS_OWN, PROJECTION_WORKERS
@@ -64,9 +65,6 @@ from sharding_app.protocol.whereabouts import Whereabouts
 
 LIMITS = Limits()
 TRIES_WHILE_CLOSED = 12
-PARTLY = "It took effect partly, in a journal that its target has left since."
-"""What an operator reads at a message that is parked for it."""
-
 _LOST = (
     "DATABASE says that they lie elsewhere: it has lost that they moved, with a failover or a restore. Nothing is changed: what"
     " they have stored since would be lost. The page on several journals says how their rows are put right by hand."
@@ -584,7 +582,7 @@ class _Move(_Remains):
                 self._target.execute(statement)
             self._target.execute(
                 QUERIES["move_settle_marks"],
-                {"type_id": self._type_id, "shards": list(shards), "partly": PARTLY},
+                {"type_id": self._type_id, "shards": list(shards), "partly": PARTLY_ELSEWHERE},
             )
 
         briefly(self._target, put, TRIES_WHILE_CLOSED)

@@ -16,12 +16,13 @@ from sharding_app.dashboard import messages as shown
 from sharding_app.dashboard import words
 from sharding_app.dashboard.messages import Found
 from sharding_app.dashboard.pages.messages import types_with_messages, without
+from sharding_app.errors import PartiallyApplied
 from sharding_app.models import Message
 from sharding_app.operations import messages
 from sharding_app.operations.cache import Look
 from sharding_app.operations.each_journal import Down
 from sharding_app.operations.messages import Changed, PartlyDone
-from sharding_app.ports.deliveries import PARTLY_APPLIED
+from sharding_app.ports.deliveries import PARTLY_APPLIED, PARTLY_ELSEWHERE
 
 MOST = 500
 """The most of one request."""
@@ -42,7 +43,10 @@ def run(look: Look, given: QueryDict) -> Plan:
 
 def retry(look: Look, given: QueryDict) -> Plan:
     chosen = _Chosen(look, given, lambda each: each.parked)
-    return chosen.plan(
+    warned = given.get("partly", "")
+    if warned.isdecimal() and len(warned) < 10 and chosen.partly > int(warned):
+        raise Refused(_("Some of these have taken effect in part since this page was made: look again."))
+    plan = chosen.plan(
         _("Retry {}"),
         [
             _("Each is delivered again at once. If it fails as often as the settings allow, it is parked again."),
@@ -52,6 +56,8 @@ def retry(look: Look, given: QueryDict) -> Plan:
         partial(messages.run_now, chosen.ids, parked=True, journals=look.cluster.journal_names),
         danger=bool(chosen.partly),
     )  # fmt: skip
+    plan.fields = [*(plan.fields or ()), ("partly", str(chosen.partly))]
+    return plan
 
 
 def discard(look: Look, given: QueryDict) -> Plan:
@@ -99,7 +105,7 @@ class _Chosen:
 
     @property
     def partly(self) -> int:
-        return sum(each.error == PARTLY_APPLIED for each in self._messages)
+        return sum(_is_partly_applied(each.error) for each in self._messages)
 
     def plan(
         self, title: str, consequences: list[str], work: Callable[[], list[Changed]], *, danger: bool = False
@@ -187,6 +193,13 @@ class _Chosen:
             if self._given.get(name):
                 query[name] = self._given.get(name, "")
         return f"messages/?{query.urlencode()}" if query else "messages/"
+
+
+def _is_partly_applied(error: str) -> bool:
+    """Tell whether the error of a row says that it took effect in part, here or in another
+    journal.
+    """
+    return error in (PARTLY_APPLIED, PARTLY_ELSEWHERE) or error.startswith(f"{PartiallyApplied.kind}:")
 
 
 def _outcome(work: Callable[[], list[Changed]], count: int) -> tuple[bool, str]:

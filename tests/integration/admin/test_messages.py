@@ -20,13 +20,15 @@ from psycopg import sql
 from sharding_app.admin import operator_actions, views
 from sharding_app.dashboard import messages as shown
 from sharding_app.embedded import Servers
+from sharding_app.errors import PartiallyApplied
 from sharding_app.models import Message
 from sharding_app.operations import messages
 from sharding_app.operations.cache import Collector
 from sharding_app.operations.messages import Changed
-from sharding_app.ports.deliveries import PARTLY_APPLIED
+from sharding_app.ports.deliveries import PARTLY_APPLIED, PARTLY_ELSEWHERE
 from sharding_app.protocol.delivery.recurrence import Recurrence
 from sharding_app.protocol.ids import shard_of
+from sharding_app.runtime.delivery.rows import text_of
 from tests.support.answering_nodes import FakeNodes, HandClock, collector
 from tests.support.cluster_rows import CART, GONE, SHARDS, Person
 
@@ -410,10 +412,32 @@ def test_discarding_deletes(
 
 
 def test_a_message_that_was_partly_applied_is_warned_of(root: Client, put: Put) -> None:
-    put("one", parked=True, error=PARTLY_APPLIED)
-    assert "their handlers run again from the beginning" in text(root.get(f"{BASE}steer/retry/?message=one"))
+    put("here", parked=True, error=PARTLY_APPLIED)
+    put("there", parked=True, error=text_of(PartiallyApplied("it had committed a part")))
+    put("moved", parked=True, error=PARTLY_ELSEWHERE)
+    for each in ("here", "there", "moved"):
+        page = root.get(f"{BASE}steer/retry/?message={each}")
+        assert "their handlers run again from the beginning" in text(page)
     put("two", parked=True, error="broken: x")
     assert "from the beginning" not in text(root.get(f"{BASE}steer/retry/?message=two"))
+
+
+def test_a_page_that_has_not_warned_of_it_retries_nothing(
+    root: Client, put: Put, told: list[Changed], django_capture_on_commit_callbacks: Any
+) -> None:
+    """Another operator has let it run meanwhile, and its handler has committed in its middle."""
+    put("one", parked=True, error="broken: x")
+    page: Any = root.get(f"{BASE}steer/retry/?message=one")
+    fields = dict(page.context["plan"].fields)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE sharding_message SET error = %s", [PARTLY_APPLIED])
+    with django_capture_on_commit_callbacks(execute=True):
+        answer = root.post(f"{BASE}steer/retry/", fields)
+    assert answer.status_code == 409
+    assert "taken effect in part since this page was made" in text(answer)
+    assert (row("one").parked, told) == (True, [])
+    confirm(root, "steer/retry/?message=one", django_capture_on_commit_callbacks)
+    assert not row("one").parked
 
 
 def test_all_of_a_list_are_those_that_the_plan_has_counted(
