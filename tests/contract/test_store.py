@@ -412,6 +412,6 @@ async def test_nodes_say_which_journals_they_use(world: World) -> None:
     assert await store.journals_in_use(but="n-two") == {"second", "third"}
     assert await store.use_journal("n-two", "second", None) == "there"
     assert await store.use_journal("n-two", "fourth", "here") == "here", "its row is lost, and made anew"
-    assert await store.journal_place("fourth", "elsewhere") == "here"
+    assert await store.journal_place("fourth", "elsewhere") == ("fourth", "here")
     assert await store.use_journal("n-two", "fourth", None) == "here"
     assert await store.journals_in_use(but="n-one") == frozenset(), "one that joins serves nothing yet"
