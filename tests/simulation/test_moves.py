@@ -12,7 +12,7 @@ from sharding_app.ports.journal import EventRow
 from sharding_app.protocol.records import ShardRow, TypeConfig
 from sharding_app.testing.simulation import archives, closings, journals, projections, resizes
 from sharding_app.testing.simulation.journals import journals_of
-from sharding_app.testing.simulation.move_seeds import SEEDS
+from sharding_app.testing.simulation.move_seeds import SEEDS, loses_a_switch
 from sharding_app.testing.simulation.promises import PromiseBroken
 from sharding_app.testing.simulation.world import World
 
@@ -27,6 +27,7 @@ def test_moves_are_in_seeds_of_each_kind() -> None:
     assert {len(journals_of(seed)) for seed in SEEDS} == {1, 2}
     assert set(SEEDS) & set(archives.SEEDS)
     assert {seed % 24 for seed in SEEDS} & set(projections.SEEDS)
+    assert [seed for seed in range(96) if loses_a_switch(seed)] == [28]
 
 
 @pytest.fixture
@@ -91,3 +92,22 @@ def test_what_a_former_journal_has_lost_since_its_copy_is_there_again(world: Wor
     world.server.promote()
     assert switch(world) is None
     assert [each.token for each in world.witness.journal[f"{LEDGER}/a"]] == ["t"]
+
+
+def test_a_shard_whose_switch_is_lost_lies_where_it_was_switched(world: World) -> None:
+    cluster = world.server.cluster
+    world.journals[THERE].journal.events[1, "a"] = {1: event(6)}
+    assert switch(world) is None
+    cluster.journals[KEY], cluster.moves[KEY] = "", MoveRow("", THERE, "closed")
+    with pytest.raises(PromiseBroken):
+        world.where.decided(KEY)
+    world.where.cluster_went_back()
+    assert world.where.has_lost(KEY)
+    world.where.decided(KEY)
+    assert world.where.is_in(KEY) == THERE
+    with pytest.raises(PromiseBroken, match="a_shard_lies_in_one_journal"):
+        world.where.committed("", LEDGER, event(5).row, "n")
+    world.where.put_right(KEY)
+    assert not world.where.has_lost(KEY)
+    assert (cluster.journals[KEY], cluster.moves[KEY].step) == (THERE, "moved")
+    world.where.decided(KEY)

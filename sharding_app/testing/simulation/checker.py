@@ -355,6 +355,8 @@ class Witness:
         """Check promise 3 at a promotion: the new server lacks nothing that was acknowledged."""
         server = self.world.servers[name]
         asynchronous = server.standby.asynchronous
+        if not name:
+            self.world.where.cluster_went_back()
         stored = self._stored_in(server)
         self._own_rows_went_back(asynchronous=asynchronous)
         self.schedules.went_back()

@@ -11,6 +11,8 @@ shard, from the rows. It checks in the moment of a commit that
 * a shard that moves to another one has all of its rows there, and nothing of it can take effect in
   the former one (`moves`),
 * the epochs at which a shard is taken there do not fall,
+* nothing is written in a journal that a shard has left, also where the cluster's server has lost
+  that (`phases/lost_switch.py`),
 * an event is written by the home that had taken the shard, at that epoch, on the server's present
   timeline. After a promotion each shard has to be taken anew.
 """
@@ -68,6 +70,8 @@ class JournalChecker:
         self._started: dict[tuple[str, ShardId, Epoch], Lineage] = {}
         "By shard and epoch: the lineage of its journal when its home began it."
         self._moved: dict[ShardKey, None] = {}
+        self._lost: dict[ShardKey, None] = {}
+        "Shards of which the cluster's server has lost that they lie in another journal."
         self._fenced: dict[ShardKey, Lineage] = {}
         "The lineage of the former journal when a move has fenced the shard there."
         world.server.cluster.on_switch = self._moves
@@ -121,8 +125,27 @@ class JournalChecker:
 
     def decided(self, key: ShardKey) -> None:
         """Check that a shard whose row was lost and is made anew lies where it did."""
-        if self._world.journals:
+        if self._world.journals and key not in self._lost:
             self._lies(key, self._world.server.cluster.journals.get(key, CLUSTERS_OWN))
+
+    def cluster_went_back(self) -> None:
+        """Note of which shards the cluster's server has lost a switch. They lie in their new
+        journals, and nothing is written in the former ones.
+        """
+        journals = self._world.server.cluster.journals
+        self._lost |= {key: None for key, name in self._lie.items() if journals.get(key, name) != name}
+
+    def has_lost(self, key: ShardKey) -> bool:
+        return key in self._lost
+
+    def put_right(self, key: ShardKey) -> None:
+        """Let an operator say where a shard lies whose switch was lost, as docs/journals.md has
+        it.
+        """
+        cluster = self._world.server.cluster
+        cluster.journals[key] = self._lie[key]
+        cluster.moves[key] = cluster.moves[key]._replace(step="moved", closed_until=None)
+        del self._lost[key]
 
     def committed(self, name: str, type_name: str, row: EventRow, writer: Incarnation) -> None:
         """Check promise 1 at a commit in a further journal."""

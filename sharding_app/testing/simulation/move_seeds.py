@@ -7,3 +7,8 @@ projections and one with archives."""
 
 def has_moves(seed: int) -> bool:
     return seed % 48 in SEEDS
+
+
+def loses_a_switch(seed: int) -> bool:
+    """Whether DATABASE has an asynchronous standby in calm, which takes over without a switch."""
+    return seed % 96 == SEEDS[1]

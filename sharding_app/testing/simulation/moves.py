@@ -47,6 +47,8 @@ TRANSITIONS = (
     *((MOVE, "goes on", how) for how in ("done", "taken back", "CannotMove", "ConnectionLost")),
     (MOVE, "left behind", "deleted"),
     (MOVE, "done", "in calm"),
+    (MOVE, "lost", "left alone"),
+    (MOVE, "lost", "put right"),
 )
 
 
@@ -199,6 +201,16 @@ class Mover:
         source = sorted(lying)[int(drawn[1] * len(lying))]
         number = min(len(lying[source]), random.randint(1, 4))
         return Wanted(made.name, source, drawn[2], random.sample(lying[source], number)), False
+
+
+class LosingMover(Mover):
+    """A call whose switch DATABASE loses: its standby is cut off in the moment before, and confirms
+    nothing that is waited for.
+    """
+
+    def _guard(self, request: course.Request, mover: MemoryMover) -> None:
+        if isinstance(request, course.Switch):
+            self._world.server.standby.part(asynchronous=True)
 
 
 async def delete_copies_now_and_then(world: World) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sharding_app.adapters.memory import moving
+from sharding_app.adapters.memory.cluster_rows import ClusterRows
 from sharding_app.adapters.memory.message_rows import MessageRows
 from sharding_app.adapters.memory.move_rows import Watching
 from sharding_app.adapters.memory.moving import LeftCopies, MemoryMover, Rest
@@ -27,9 +28,10 @@ def _beside_the_former_ones(real: Any) -> Any:
         """Leave rows in the target that are gone from the source."""
         replace = moving._replace
 
-        def add(table: Any, key: Any, first: int, last: int, new: Mapping[int, Any]) -> None:
+        def add(table: Any, key: Any, first: int, last: int, new: Mapping[int, Any]) -> list[int]:
             for seq in new or ():
                 replace(table, key, seq, seq, {seq: new[seq]})
+            return []
 
         moving._replace = add
         try:
@@ -187,6 +189,27 @@ def _says_nothing(_: Any) -> Any:
     return left
 
 
+def _those_that_have_left(real: Any) -> Any:
+    def take(
+        self: Any, type_name: str, type_id: int, shards: Mapping[ShardId, Epoch], home: str
+    ) -> list[ShardId]:
+        """Take shards that have moved to another journal."""
+        for each in shards:
+            self.left.pop((type_id, each), None)
+        found: list[ShardId] = real(self, type_name, type_id, shards, home)
+        return found
+
+    return take
+
+
+def _nowhere_else(_: Any) -> Any:
+    async def elsewhere(self: Any, shards: Sequence[ShardId]) -> list[ShardId]:
+        """Ask no journal where the shards lie."""
+        return []
+
+    return elsewhere
+
+
 MOVES: dict[str, Mistake] = {
     "changes_beside_a_copy_are_not_noted": Mistake((3, 10), Watching, "note", lambda _: nothing),
     "deleted_rows_come_along": Mistake((3, 10), MemoryMover, "_put", _beside_the_former_ones),
@@ -205,5 +228,7 @@ MOVES: dict[str, Mistake] = {
     "marks_of_what_was_taken_out_go": Mistake((5, 15), MessageRows, "standing", _counts_as_gone),
     "fills_read_copies": Mistake((17,), _Own, "_lying", _all_that_is_there),
     "erasures_pass_over_copies": Mistake((4,), LeftCopies, "erase", _passes_over),
+    "shards_that_have_left_are_taken": Mistake((1,), ClusterRows, "take", _those_that_have_left),
+    "lost_moves_are_gone_on_with": Mistake((15,), MemoryMover, "_elsewhere", _nowhere_else),
     "former_journals_do_not_say_so": Mistake((10,), MemoryMover, "_left", _says_nothing),
 }

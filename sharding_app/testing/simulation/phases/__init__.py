@@ -6,7 +6,7 @@
          a deaf node, one behind a black hole, one that is let go unheard, one without a connection,
          one whose channel is full, one whose loop is blocked, one whose link is forgotten,
          an entity whose rows the server does not take, a further journal that is down,
-         a shard that is closed, one that moves to another journal,
+         a shard that is closed, one that moves to another journal, one whose move is lost,
          pipelined commands behind a refused row,
          calls in a circle, a handler that stalls, timers, an entity that does not start,
          a server that goes back in time under entities in memory
@@ -37,6 +37,7 @@ from sharding_app.testing.simulation.phases.going_back import going_back
 from sharding_app.testing.simulation.phases.healing import black_hole, deafness, quiet
 from sharding_app.testing.simulation.phases.in_the_way import in_the_way
 from sharding_app.testing.simulation.phases.journal_down import journal_down
+from sharding_app.testing.simulation.phases.lost_switch import lost_switch
 from sharding_app.testing.simulation.phases.messages import messages
 from sharding_app.testing.simulation.phases.moving import moving
 from sharding_app.testing.simulation.phases.operators import operators
@@ -51,6 +52,6 @@ from sharding_app.testing.simulation.phases.without_a_line import without_a_line
 Phase = Callable[[Stage], None]
 
 PHASES: tuple[Phase, ...] = (
-    boot, turmoil, quiet, messages, following, projecting, deafness, black_hole, unheard, without_a_line, full_channel, blocked, forgotten, in_the_way, journal_down, closing, moving, pipelines,
+    boot, turmoil, quiet, messages, following, projecting, deafness, black_hole, unheard, without_a_line, full_channel, blocked, forgotten, in_the_way, journal_down, closing, moving, lost_switch, pipelines,
     chains, stalled, alarms, stubbornness, going_back, deployment, all_down_and_up, operators, still_projecting, no_coordinator, stop,
 )  # fmt: skip

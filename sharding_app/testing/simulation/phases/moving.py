@@ -32,7 +32,7 @@ def moving(stage: Stage) -> None:
     entities = [each for each in world.cast.entities if each[0].name in movable(world)]
     entity = entities[0]
     name, shard = key = entity[0].name, world.shard_of(entity[0].name, entity[1])
-    stage.job(world.outside, _end_moves(world, name))
+    stage.job(world.outside, end_moves(world, name))
     stage.until(
         lambda: stage.is_idle, ENDED_SECONDS, "former moves of a type come to their end, and leave nothing"
     )
@@ -56,7 +56,7 @@ def moving(stage: Stage) -> None:
         stage.calls([entity], "add")
         shown = lambda: not world.projections.behind()  # noqa: E731
         stage.until(shown, SHOWN_SECONDS, "projections follow a shard to another journal", promise=17)
-    stage.job(world.outside, _end_moves(world, name))
+    stage.job(world.outside, end_moves(world, name))
     stage.until(lambda: stage.is_idle, ENDED_SECONDS, "a copy that was left behind is deleted")
     world.transition(MOVE, "done", "in calm")
     stage.settle("it heals after a move")
@@ -73,7 +73,7 @@ async def _moves(mover: Mover, wanted: Wanted) -> None:
         await asyncio.sleep(AGAIN_SECONDS)
 
 
-async def _end_moves(world: World, type_name: str) -> None:
+async def end_moves(world: World, type_name: str) -> None:
     """Go on with all moves of a type to their end, and delete what they have left behind."""
     mover = Mover(world, -2, Random(f"end of moves {world.seed}"), dies=False)
     while True:
