@@ -196,22 +196,17 @@ class MemoryMover:
 
     async def _elsewhere(self, shards: Sequence[ShardId]) -> list[ShardId]:
         """Return those that do not lie in the source, by the cluster's rows or by its own."""
-        journals, left = self._cluster.cluster.journals, self._source.cluster.left
-        found = await self._call(
-            CLUSTER, READ,
-            lambda: at_once(
-                lambda: {
-                    each
-                    for each in shards
-                    if journals.get((self._name, each), CLUSTERS_OWN) != self.wanted.source
-                }
-            ),
-        )  # fmt: skip
+
+        def lying() -> set[ShardId]:
+            journals, source = self._cluster.cluster.journals, self.wanted.source
+            return {each for each in shards if journals.get((self._name, each), CLUSTERS_OWN) != source}
+
+        def left() -> set[ShardId]:
+            return {each for each in shards if (self._type_id, each) in self._source.cluster.left}
+
+        found = await self._call(CLUSTER, "homes", lambda: at_once(lying))
         if self.wanted.source:
-            found |= await self._call(
-                SOURCE, READ,
-                lambda: at_once(lambda: {each for each in shards if left.get((self._type_id, each))}),
-            )  # fmt: skip
+            found |= await self._call(SOURCE, READ, lambda: at_once(left))
         return sorted(found)
 
     def _come_back(self, shards: Sequence[ShardId]) -> Steps[None]:
