@@ -132,7 +132,8 @@ def kept_bytes(cluster: MemoryCluster, entity_id: str = "p") -> int:
 
 async def test_former_values_are_forgotten_after_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "FORGET_EVERY", 10)
-    async with MemoryCluster([Profile], config=NodeConfig(command_window_seconds=60.0)) as cluster:
+    config = NodeConfig(command_window_seconds=60.0, passivate_after_seconds=0.0)
+    async with MemoryCluster([Profile], config=config) as cluster:
         with cluster.in_use():
             for _ in range(9):
                 await Profile.ref("p").visit()
