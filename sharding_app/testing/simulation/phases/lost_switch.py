@@ -29,15 +29,15 @@ def lost_switch(stage: Stage) -> None:
     world = stage.world
     if not loses_a_switch(world.seed) or world.failure is not None:
         return
+    for name in movable(world):
+        stage.job(world.outside, end_moves(world, name))
+    stage.until(lambda: stage.is_idle, ENDED_SECONDS, "former moves come to their end once more")
     entities = [each for each in world.cast.entities if each[0].name in movable(world)]
     entity = next((each for each in entities if world.where.is_in(_key(world, each)) != CLUSTERS_OWN), None)
     if entity is None:
         return
     key = _key(world, entity)
-    others = [each for each in entities if _key(world, each) != key][:OTHERS]
     wanted = Wanted(key[0], world.where.is_in(key), CLUSTERS_OWN, [key[1]])
-    stage.job(world.outside, end_moves(world, key[0]))
-    stage.until(lambda: stage.is_idle, ENDED_SECONDS, "former moves come to their end once more")
     stage.reach_all("an entity answers before the move that is lost", entities=[entity])
     stage.job(world.outside, _moves(world, wanted))
     stage.until(lambda: stage.is_idle, ENDED_SECONDS, "a move ends that is to be lost")
@@ -50,8 +50,14 @@ def lost_switch(stage: Stage) -> None:
     )
     world.witness.is_losing_its_tail()
     world.server.fail_over()
-    if not world.where.has_lost(key):
-        return  # the standby was there before the switch
+    _is_left_alone(stage, entity, wanted)
+    _is_put_right(stage, entity)
+
+
+def _is_left_alone(stage: Stage, entity: Named, wanted: Wanted) -> None:
+    world, key = stage.world, _key(stage.world, entity)
+    entities = [each for each in world.cast.entities if each[0].name in movable(world)]
+    others = [each for each in entities if _key(world, each) != key][:OTHERS]
     away = stage.calls([entity], "add")
     stage.reach_all("others answer while the move of a shard is lost", HEALED_SECONDS, others)
     stage.pass_time(LEFT_SECONDS)
@@ -60,6 +66,10 @@ def lost_switch(stage: Stage) -> None:
     world.transition(MOVE, "lost", "left alone")
     stage.job(world.outside, _is_refused(world, wanted))
     stage.until(lambda: stage.is_idle, ENDED_SECONDS, "a lost move is gone on with, or not")
+
+
+def _is_put_right(stage: Stage, entity: Named) -> None:
+    world, key = stage.world, _key(stage.world, entity)
     if stage.is_over:
         return
     world.where.put_right(key)
