@@ -71,9 +71,12 @@ class JournalRows:
 
     def store(self, rows: Sequence[EventRow], at: float) -> None:
         """Write a batch; the fence was checked when the rows of its shards were locked."""
+        numbers: dict[EntityKey, list[int]] = {}
         for row in rows:
             self.events.setdefault((row.type_id, row.entity), {})[row.seq] = Committed(row, at)
-            self.watching.note(row.type_id, row.entity, (row.seq,))
+            numbers.setdefault((row.type_id, row.entity), []).append(row.seq)
+        for (type_id, entity), written in numbers.items():
+            self.watching.note(type_id, entity, written)
         if self.on_commit is not None:
             self.on_commit(rows)
 

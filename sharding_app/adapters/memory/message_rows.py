@@ -1,7 +1,7 @@
 """The table of messages and timers. `message_writes` writes to it."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from sharding_app.ports.deliveries import (
@@ -25,6 +25,9 @@ MAX_INTEGER = 2**31
 PAGE_BYTES = 8 * 1024 * 1024
 
 
+LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
+
+
 class Stored(NamedTuple):
     """A row as it is in the table: when it is due is settled."""
 
@@ -34,6 +37,8 @@ class Stored(NamedTuple):
     parked: bool = False
     error: str = ""
     occasion: datetime | None = None
+    at: datetime = LONG_AGO
+    "When it was stored."
 
     @property
     def order(self) -> tuple[datetime, int, int, str]:

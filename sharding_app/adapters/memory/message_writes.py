@@ -152,7 +152,7 @@ class MessageWrites:
             rows.pop(renamed.get(former, former))
         for row in sends:
             due = now + timedelta(seconds=row.delay) if row.due is None else row.due
-            rows.put(Stored(row, due))
+            rows.put(Stored(row, due, at=now))
             rows.types.add(row.type_id)
         if rows.on_changes is not None:
             rows.on_changes(changes, now)
@@ -168,7 +168,7 @@ class MessageWrites:
             self._rows.pop(taking.id)
         else:
             new, due = taking.again
-            self._rows.replace(taking.id, Stored(stored.row._replace(id=new), due))
+            self._rows.replace(taking.id, Stored(stored.row._replace(id=new), due, at=stored.at))
 
     # -- Requests ----------------------------------------------------------------------------------
 

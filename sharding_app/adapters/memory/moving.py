@@ -343,21 +343,23 @@ class MemoryMover:
                     for (of, seq), each in rows.events.items()
                     if of == entity and first <= seq <= last
                 }
-                _replace(journal.events, key, first, last, new)
+                journal.watching.note(*key, _replace(journal.events, key, first, last, new))
+                journal.watching.note(*key, new)
             if "snapshot" in tables:
                 taken = {
                     seq: msgspec.structs.replace(each, shard=shard, epoch=held[shard])
                     for (of, seq), each in rows.snapshots.items()
                     if of == entity and first <= seq <= last
                 }
-                _replace(journal.snapshots, key, first, last, taken)
+                journal.watching.note(*key, _replace(journal.snapshots, key, first, last, taken))
+                journal.watching.note(*key, taken)
 
     def _clear_copy(self) -> Steps[None]:
         yield from self._hold(self._moving)
         yield Pause.COMMIT
         for table in (self._target.journal.events, self._target.journal.snapshots):
             for key in [each for each in table if each[0] == self._type_id and self._is_moving(each[1])]:
-                del table[key]
+                self._target.journal.watching.note(*key, table.pop(key))
 
     def _hold(self, shards: Iterable[ShardId]) -> Steps[dict[ShardId, Epoch]]:
         """Hold the target's rows of shards to the end of the transaction; return their epochs."""
@@ -394,12 +396,12 @@ class MemoryMover:
     def _noted(self, limit: int | None) -> tuple[list[int], Rows]:
         """Return the oldest notes, and the rows of which they are, as one snapshot shows both."""
         found = self._source.journal.watching.notes.get(self._type_id, [])[:limit]
-        ends: dict[EntityId, tuple[int, int]] = {}
-        for each in found:
-            if self._is_moving(each.entity):
-                first, last = ends.get(each.entity, (each.first, each.last))
-                ends[each.entity] = min(first, each.first), max(last, each.last)
-        ranges = [(entity, *each, self._shard_of(entity)) for entity, each in sorted(ends.items())]
+        ranges: list[Range] = []
+        for entity, first, last in sorted(each[1:] for each in found if self._is_moving(each.entity)):
+            if ranges and ranges[-1][0] == entity and first <= ranges[-1][2] + 1:
+                first, last = ranges[-1][1], max(ranges[-1][2], last)
+                ranges.pop()
+            ranges.append((entity, first, last, self._shard_of(entity)))
         return [each.id for each in found], self._rows_of(self._source, ranges)
 
     def _let_go(self, notes: Collection[int]) -> Steps[None]:
@@ -461,7 +463,9 @@ class MemoryMover:
         held = yield from self._hold(shards)
         yield Pause.WORK
         rest = self._rest(shards, stashed=stashed)
-        for message in sorted(self._settled(shards, rest)):
+        for message in sorted(
+            {*self._settled(shards, rest), *(other.row.id for _, other in self._of_one_key(rest))}
+        ):
             yield Lock(message_key(message))
         yield Pause.COMMIT
         self._put_rest_now(shards, held, rest)
@@ -489,16 +493,34 @@ class MemoryMover:
         for message, mark in rest.marks.items():
             number, shard, _, entity = mark.taker
             messages.marks[message] = mark._replace(taker=(number, shard, held[shard], entity))
-        for each in rest.messages:
+        gone: set[str] = set()
+        for own, other in self._of_one_key(rest):
+            gone.add(own.row.id if other.at > own.at else other.row.id)
+        for message in gone:
+            messages.pop(message)
+        for each in [one for one in rest.messages if one.row.id not in gone]:
             messages.put(each._replace(row=each.row._replace(epoch=held[each.row.shard])))
             messages.types.add(self._type_id)
-        for message in self._settled(shards, rest):
+        for message in [each for each in self._settled(shards, rest) if each in messages.rows]:
             stored = messages.rows[message]
             if not messages.marks[message].partial:
                 messages.pop(message)
             elif not stored.parked:
                 failures = stored.failures + 1
                 messages.put(stored._replace(parked=True, failures=failures, error=PARTLY_ELSEWHERE))
+
+    def _of_one_key(self, rest: Rest) -> list[tuple[Stored, Stored]]:
+        """Return timers of entities that come to the cluster's own database, with those of the same
+        keys there: they were set from outside, and the later one of the two counts.
+        """
+        messages = self._target.messages
+        found = []
+        for each in rest.messages if not self.wanted.target else ():
+            timer = each.row.timer
+            other = messages.rows.get(messages.timers.get(timer, "")) if timer is not None else None
+            if other is not None and other.row.epoch is None:
+                found.append((each, other))
+        return found
 
     def _settled(self, shards: Sequence[ShardId], rest: Rest) -> list[str]:
         """Return the messages in the target that a mark there, or one that comes, says to have
@@ -721,7 +743,7 @@ class LeftCopies:
                     for each in table
                     if each[0] == self._type_id and numbering.shard_of(each[1]) == shard and is_meant(each[1])
                 ]:
-                    del table[key]
+                    server.journal.watching.note(*key, table.pop(key))
             if forget:
                 del rows.moves[name, shard]
         yield Pause.COMMIT
@@ -746,14 +768,16 @@ def _replace(
     first: int,
     last: int,
     new: Mapping[int, T],
-) -> None:
-    """Put rows in the place of those from one number to another."""
-    rows = {seq: each for seq, each in table.get(key, {}).items() if not first <= seq <= last}
+) -> list[int]:
+    """Put rows in the place of those from one number to another; return the numbers of these."""
+    gone = [seq for seq in table.get(key, {}) if first <= seq <= last]
+    rows = {seq: each for seq, each in table.get(key, {}).items() if seq not in gone}
     rows.update(new)
     if rows:
         table[key] = dict(sorted(rows.items()))
     else:
         table.pop(key, None)
+    return gone
 
 
 def _reach(server: MemoryServer, *, writes: bool = False) -> None:
