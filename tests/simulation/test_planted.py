@@ -159,7 +159,7 @@ OF_A_TEST = {
     ),
     "new_lineages_raise_no_revisions": (
         "tests/contract/test_eras_of_numbers.py",
-        "test_they_are_higher_by_many_steps_where_the_clock_is_behind",
+        "test_numbers_of_a_new_era_have_higher_revisions_than_all_of_former_ones",
     ),
     "own_rows_are_believed_on_sight": (
         "tests/simulation/test_own_rows.py",

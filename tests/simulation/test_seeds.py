@@ -14,12 +14,8 @@ from sharding_app.testing.simulation.runs import Job, Summary, run_all
 from sharding_app.testing.simulation.world import Outcome, run_seed
 from tests.simulation.hash_seeds import outputs
 
-COVER = (
-    2, 9, 13, 14, 17, 19, 23, 24, 26, 28, 29, 30, 32, 33, 34, 37, 40, 42, 44, 52, 59, 65, 67, 83, 84, 90, 91, 124,
-)  # fmt: skip
-"""Everything happens in these seeds. Seeds 23, 30 and 42 are there for moves whose command dies at
-certain steps.
-"""
+COVER = (2, 7, 8, 23, 29, 33, 37, 77, 119, 124, 133, 174, 177, 186)
+"""Everything happens in these seeds."""
 MORE = 60
 """The seeds from 0 that are run as well where something has not happened. A change of the workload
 moves the seeds of the cover.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sharding_app.testing.simulation.world import World
 
 ENDED_SECONDS = 20.0
-MOVED_SECONDS = 6.0
+MOVED_SECONDS = 10.0
 SERVED_SECONDS = 3.0
 AGAIN_SECONDS = 0.5
 OTHERS = 6
