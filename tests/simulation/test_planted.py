@@ -169,6 +169,10 @@ OF_A_TEST = {
         "tests/unit/runtime/projections/test_worker.py",
         "test_each_journal_has_turns_of_its_own",
     ),
+    "replies_leave_no_mark": (
+        "tests/contract/test_marks.py",
+        "test_a_reply_without_events_leaves_a_mark_and_is_stored_once",
+    ),
     "row_stays_wrong": (
         "tests/simulation/test_world.py",
         "test_a_row_that_says_something_else_of_its_node_is_written_again",
