@@ -149,8 +149,12 @@ async def test_what_a_shard_was_doing_when_it_was_thrown_away_is_not_done_again(
     with pytest.raises(Unavailable) as told:
         await answer
     assert told.value.code == "fate_unknown"
-    assert await behind == "waits"
-    assert HANDLED == {"began": 1, "waits": 1}
+    (outcome,) = await asyncio.gather(behind, return_exceptions=True)
+    if outcome != "waits":  # it was on its way to that node once more when the node was killed
+        assert isinstance(outcome, Unavailable)
+        assert outcome.code == "fate_unknown"
+    assert HANDLED["began"] == 1
+    assert HANDLED["waits"] <= 1
 
 
 async def test_an_orderly_leave_loses_nothing(cluster: MemoryCluster) -> None:
