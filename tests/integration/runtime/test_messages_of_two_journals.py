@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -15,7 +14,7 @@ from sharding_app.errors import ShardingError
 from sharding_app.protocol.delivery.deliveries import BackOff
 from sharding_app.runtime.base.config import DeliverySettings, NodeConfig
 from sharding_app.runtime.hosting import marks
-from tests.integration.lives.on_postgres import Params, PostgresCluster, RealLoop
+from tests.integration.lives.on_postgres import Params, RealLoop
 from tests.integration.runtime.test_two_journals import TwoDatabases, rows
 from tests.support.given import until
 from tests.support.scratch import make_tables, scratch_database
@@ -95,9 +94,7 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 
 
 class Offices(TwoDatabases):
-    def __init__(self, params: Params, second: Params, **options: Any) -> None:
-        self.second = second
-        PostgresCluster.__init__(self, params, [Sender, Box], **options)
+    entities = (Sender, Box)
 
 
 @pytest.fixture

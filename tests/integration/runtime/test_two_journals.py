@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import psycopg
 import pytest
@@ -36,10 +36,12 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 
 
 class TwoDatabases(PostgresCluster):
+    entities: ClassVar[Sequence[type[Any]]] = (Purse,)
+
     def __init__(self, params: Params, second: Params, *, aliases: int = 1, **options: Any) -> None:
         self.second = second
         self.names = (SECOND, "alias")[:aliases]
-        super().__init__(params, [Purse], **options)
+        super().__init__(params, self.entities, **options)
 
     def _node_ports(self, incarnation: Incarnation) -> NodePorts:
         ports = super()._node_ports(incarnation)
