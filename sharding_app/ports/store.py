@@ -149,8 +149,9 @@ class ClusterStore(Protocol):
 
     async def use_journal(self, incarnation: Incarnation, name: str, place: str | None) -> str | None:
         """Say in a node's row that it uses a further journal, unless the cluster knows that in
-        another place; without a place, that it does not. Return the place that the cluster knows,
-        as `journal_place` does; None: the node has no row.
+        another place, or the place as another journal's; without a place, that it does not. Return
+        the place that the cluster knows, as `journal_place` does, or nothing; None: the node has no
+        row.
         """
         ...
 

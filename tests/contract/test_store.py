@@ -396,6 +396,18 @@ async def test_where_a_member_listens_is_in_its_row(world: World) -> None:
     assert found.addresses == ()
 
 
+async def test_a_node_does_not_use_the_database_of_another_journal(world: World) -> None:
+    """The row of the journal's own name was lost with a failover, or another node was first."""
+    store = world.store()
+    assert await store.journal_place("second", "there") == ("second", "there")
+    await joined(world, store, "n-one")
+    assert await store.use_journal("n-one", "third", "there") == ""
+    assert await store.use_journal("n-one", "third", None) == ""
+    assert await store.journals_in_use(but="n-two") == frozenset()
+    assert await store.use_journal("n-one", "third", "beside it") == "beside it"
+    assert await store.journals_in_use(but="n-two") == {"third"}
+
+
 async def test_nodes_say_which_journals_they_use(world: World) -> None:
     store = world.store()
     for name, place in {"second": "there", "third": "beside it"}.items():

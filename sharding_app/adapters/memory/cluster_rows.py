@@ -125,8 +125,10 @@ class ClusterRows:
         return age
 
     def use_journal(self, incarnation: Incarnation, name: str, place: str | None) -> str | None:
-        known = self.places.get(name) if place is None else self.places.setdefault(name, place)
-        if incarnation not in self.members or known is None:
+        if place is not None and place not in self.places.values():
+            self.places.setdefault(name, place)
+        known = self.places.get(name, "")
+        if incarnation not in self.members:
             return None
         before = self.journals_of.get(incarnation, frozenset())
         if place in (None, known):

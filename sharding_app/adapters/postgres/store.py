@@ -224,8 +224,11 @@ class PostgresStore:
         return rows[0][0], rows[0][1]
 
     async def use_journal(self, incarnation: Incarnation, name: str, place: str | None) -> str | None:
-        rows = await self._rows("use_journal", {"incarnation": incarnation, "name": name, "place": place})
-        return str(rows[0][0]) if rows else None
+        wanted = {"incarnation": incarnation, "name": name, "place": place}
+        rows = await self._rows("use_journal", wanted)
+        if rows == [(None,)]:  # as in `cluster_id`, or the place is another journal's
+            rows = await self._rows("use_journal", wanted)
+        return rows[0][0] or "" if rows else None
 
     async def journals_in_use(self, *, but: Incarnation) -> frozenset[str]:
         return frozenset(name for (name,) in await self._rows("journals_in_use", {"but": but}))

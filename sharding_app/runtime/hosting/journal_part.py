@@ -153,6 +153,8 @@ class JournalWatch:
             return ""  # without a row the node is not up yet
         found, self._place = self._place, ""
         self._give_up(self._part)
+        if not known:
+            return "the cluster knows its database as that of another journal"
         return _elsewhere(self._part.name, known, found)
 
     async def look(self) -> str:

@@ -1,9 +1,9 @@
 -- Says in a node's row whether it uses a further journal, and answers where the cluster knows that. It may use it in that
 -- place only: an operator who changes it waits, and finds the row (journal_users.sql). A place that was lost with a failover
--- is stored again.
+-- is stored again, unless the cluster knows it as another journal's. Then, and while another node stores it, there is none.
 WITH made AS (
     INSERT INTO sharding_journal (name, place) SELECT %(name)s, %(place)s::text WHERE %(place)s::text IS NOT NULL
-    ON CONFLICT (name) DO NOTHING
+    ON CONFLICT DO NOTHING
     RETURNING place
 ), stood AS MATERIALIZED (
     SELECT j.place FROM sharding_journal j WHERE j.name = %(name)s FOR SHARE
@@ -16,4 +16,4 @@ WITH made AS (
     WHERE incarnation = %(incarnation)s
         AND (%(place)s::text IS NULL OR %(place)s::text = (SELECT known.place FROM known))
 )
-SELECT known.place FROM known, sharding_node n WHERE n.incarnation = %(incarnation)s;
+SELECT (SELECT known.place FROM known) FROM sharding_node n WHERE n.incarnation = %(incarnation)s;
