@@ -36,11 +36,10 @@ from sharding_app.dashboard.keyset import (
 from sharding_app.dashboard.permissions import may_see_payloads, shown_command
 from sharding_app.models import EntityType, Node
 from sharding_app.operations.each_journal import (
-    Copies,
     JournalsDown,
+    copies_among,
     in_journal,
     journal_name,
-    read_copies,
 )
 from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.protocol.numbering import Numbering
@@ -176,7 +175,7 @@ class KeysetAdmin(ReadOnlyAdmin):
             return None
         hidden = () if may_see_payloads(request.user) else self.large
         names = (CLUSTERS_OWN, *(further_journals() if self.in_journals else ()))
-        copies = read_copies() if len(names) > 1 else Copies()
+        copies = copies_among(names)
         for name in names:
             with in_journal(name) as alias:
                 found: Any = self.model._default_manager.using(alias).filter(pk=key).defer(*hidden).first()

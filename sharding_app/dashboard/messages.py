@@ -28,8 +28,8 @@ from sharding_app.operations.each_journal import (
     Down,
     JournalsDown,
     ask,
+    copies_among,
     name_of,
-    read_copies,
 )
 from sharding_app.operations.snapshot import OVERDUE_SECONDS, TypeRow
 from sharding_app.protocol.journals import CLUSTERS_OWN
@@ -96,7 +96,7 @@ def read_page(
     The types follow one another in the order of their numbers.
     """
 
-    copies = _copies(journals)
+    copies = copies_among(journals)
 
     def ids(alias: str) -> tuple[list[Message], bool]:
         found: list[str] = []
@@ -120,13 +120,6 @@ def read_page(
     last = messages[-1] if more and messages else None
     place = None if last is None else Place(last.type_id, last.due, last.id)
     return Found(messages, place, asked.down)
-
-
-def _copies(journals: Sequence[str]) -> Copies:
-    """Learn which messages are copies that a move has made, and not yet messages. Raises
-    DatabaseError.
-    """
-    return read_copies() if len(journals) > 1 else Copies()
 
 
 def _is_message(row: Message, alias: str, copies: Copies) -> bool:
@@ -166,7 +159,7 @@ def read_entity(row: TypeRow, entity: str, journals: Sequence[str] = ONE_JOURNAL
     """Return the messages and timers of an entity: those of its journal, and those from outside."""
     if len(journals) == 1:
         return _read_entity(row, entity, journal_alias(), Copies())
-    copies = _copies(journals)
+    copies = copies_among(journals)
     try:
         own = entity_journal(row.number, row.config, entity, journals)
     except JournalsDown as error:
@@ -214,7 +207,7 @@ def read(ids: Sequence[str], alias: str | None = None) -> list[Message]:
 def read_chosen(ids: Sequence[str], journals: Sequence[str] = ONE_JOURNAL) -> Found:
     """Return these messages, in whatever journals they are."""
 
-    copies = _copies(journals)
+    copies = copies_among(journals)
 
     def chosen(alias: str) -> list[Message]:
         with bounded_reads(alias):
@@ -229,7 +222,7 @@ def read_one(message: str, journals: Sequence[str] = ONE_JOURNAL) -> tuple[Messa
     """Return a message with the size of its arguments (`size`), and these (`shown_args`) if they
     are short enough for a page. If it is in no journal that answers, the others are named.
     """
-    copies = _copies(journals)
+    copies = copies_among(journals)
     down: list[Down] = []
     for name in journals:
         asked = ask([name], lambda alias: _read_one(message, alias, copies))

@@ -27,7 +27,7 @@ from sharding_app.operations.database_health import (
     read_longest_histories,
     read_recent_writes,
 )
-from sharding_app.operations.each_journal import Copies, ask, journal_name, read_copies
+from sharding_app.operations.each_journal import ask, copies_among, journal_name
 from sharding_app.operations.journals import read_journals, why_unusable
 
 LATELY_MINUTES = (60, 5)
@@ -86,7 +86,7 @@ def _journals(look: Look) -> list[View]:
 def _recent(look: Look) -> View:
     numbers = _numbers(look)
     names = look.cluster.journal_names
-    copies = read_copies() if len(names) > 1 else Copies()
+    copies = copies_among(names)
     for minutes in LATELY_MINUTES:
         try:
             asked = ask(names, partial(read_recent_writes, minutes * 60, copies=copies))
@@ -120,7 +120,7 @@ def _histories(look: Look) -> list[View] | None:
     """Return the longest of a sample; None: the server did not finish it."""
     numbers = _numbers(look)
     names = look.cluster.journal_names
-    copies = read_copies() if len(names) > 1 else Copies()
+    copies = copies_among(names)
     try:
         asked = ask(names, partial(read_longest_histories, copies=copies))
     except ReadTooLong:

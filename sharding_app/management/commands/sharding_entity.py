@@ -16,12 +16,11 @@ from sharding_app.management.arguments import count, positive
 from sharding_app.management.operator_command import OperatorCommand, refused, signed
 from sharding_app.operations.connectivity import UNREACHABLE, CannotReach, database_trouble, joined
 from sharding_app.operations.each_journal import (
-    Copies,
     Down,
     JournalsDown,
     ask,
+    copies_among,
     journal_name,
-    read_copies,
 )
 from sharding_app.operations.snapshot import ClusterSnapshot, TypeRow, read_shards, read_snapshot
 from sharding_app.protocol.ids import MAX_ENTITY_ID_BYTES, Incarnation
@@ -125,7 +124,7 @@ class Command(OperatorCommand):
                 return run_query(cursor, "command_event" if name else "command_lately", params)
 
         asked = ask(journals, look)
-        copies = read_copies() if len(asked.found) > 1 else Copies()
+        copies = copies_among(asked.found)
         rows = [
             row
             for journal, some in asked.found.items()

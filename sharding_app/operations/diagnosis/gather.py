@@ -33,7 +33,7 @@ from sharding_app.operations.diagnosis.read_database import (
 )
 from sharding_app.operations.diagnosis.read_journal import merged, read_journal, shard_by_id
 from sharding_app.operations.diagnosis.read_journal_databases import look_at_further
-from sharding_app.operations.each_journal import Copies, ask, name_of, read_copies
+from sharding_app.operations.each_journal import Copies, ask, copies_among, name_of
 from sharding_app.operations.snapshot import ClusterSnapshot, NodeAnswers, TypeRow, read_steadily
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import TransportError
@@ -196,7 +196,7 @@ def _journals(settings: Settings, cluster: ClusterSnapshot, say: Say) -> tuple[J
     known = {each.name: each for each in entity_types(settings)}
     found = []
     try:
-        copies = read_copies() if len(cluster.journal_names) > 1 else Copies()
+        copies = copies_among(cluster.journal_names)
         for each in cluster.types:
             say(f"sampling the journal of {each.config.name}")
             one = known.get(each.config.name)
