@@ -80,6 +80,7 @@ class Migration(migrations.Migration):
                         ("incarnation", models.TextField(null=True)),
                         ("elected_at", models.DateTimeField(null=True)),
                         ("lineage", models.TextField(null=True)),
+                        ("journals_read", models.BigIntegerField(default=0)),
                     ],
                     options={
                         "db_table": "sharding_coordinator",

@@ -46,6 +46,7 @@ class Coordinator(ReadOnlyModel):
     incarnation = models.TextField(null=True)  # noqa: DJ001 - none was elected yet
     elected_at = models.DateTimeField(null=True)
     lineage = models.TextField(null=True)  # noqa: DJ001 - none was elected yet
+    journals_read = models.BigIntegerField(default=0)
 
     class Meta(ReadOnlyModel.Meta):
         db_table = "sharding_coordinator"

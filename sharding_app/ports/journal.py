@@ -22,7 +22,7 @@ from sharding_app.protocol.delivery.foreign import Standing, TakenMark
 from sharding_app.protocol.following import FollowedEvent
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
 from sharding_app.protocol.numbering import Numbering
-from sharding_app.protocol.records import Lineage
+from sharding_app.protocol.records import Lineage, StoredShard
 
 T = TypeVar("T", bound=tuple[Any, ...])
 
@@ -322,6 +322,12 @@ class Journal(Protocol):
         sees each commit of former homes. In the cluster's own database nothing is taken: there the
         coordinator's row is the fence. A shard that has moved to another journal is not taken in
         its former one, whatever the coordinator's row says.
+        """
+        ...
+
+    async def stored_shards(self, name: str) -> list[StoredShard]:
+        """Return the shards that lie in this further journal, under the name that it has in the
+        cluster. Raises JournalUnavailable.
         """
         ...
 

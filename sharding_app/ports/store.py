@@ -17,6 +17,7 @@ from sharding_app.protocol.records import (
     NumberOfWorkers,
     Server,
     ShardRow,
+    StoredShard,
     TypeConfig,
 )
 
@@ -167,6 +168,23 @@ class ClusterStore(Protocol):
         """Return in which journals the shards of a type lie."""
         ...
 
+    async def journals_to_read(self) -> frozenset[str] | None:
+        """Return the further journals that are to be read before any shard gets its first home:
+        rows of shards may be lost here. None: that was done since the server last went on in
+        another lineage, if it ever did.
+        """
+        ...
+
+    async def restore_shards(self, term: Term, read: frozenset[str], found: Sequence[StoredShard]) -> bool:
+        """Make rows for the shards that were found in further journals and have none here, each in
+        its journal and without a home. `read`: the journals in which they were looked for; False,
+        and nothing is written, if there are more. Guarded by the term.
+
+        A journal may follow a resize that is lost here. A shard that there is not by the numbers
+        here stands for the one that has its entities now.
+        """
+        ...
+
     async def introduce_workers(self, numbers: Mapping[str, int]) -> None:
         """Say how many workers each of these sets has at first. A set with a number keeps it."""
         ...
@@ -190,7 +208,8 @@ class ClusterStore(Protocol):
 
     async def resize(self, type_name: str, known: int, wanted: int, by: str = "") -> bool:
         """Say how many shards a type is to have; False: it has not `known` of them, a resize is
-        under way, or shards move to another journal. The timeline notes `by`, if given.
+        under way, or shards move to another journal. The timeline notes `by`, if given. Raises
+        StoreUnavailable while there are `journals_to_read`.
         """
         ...
 
@@ -255,8 +274,9 @@ class ClusterStore(Protocol):
         the term. A shard that is closed for a move gets no home: one that is to leave a home has
         none afterwards, and one without a home stays as it is.
 
-        Returns every named row as it is afterwards. Raises StoreRefused, and writes none, if one of
-        them can never be a row.
+        While there are `journals_to_read`, StoreUnavailable is raised if one of the shards has no
+        row. Returns every named row as it is afterwards. Raises StoreRefused, and writes none, if
+        one of them can never be a row.
         """
         ...
 

@@ -156,6 +156,19 @@ class ClosedShard(msgspec.Struct, frozen=True):
     "The journal to which it moves."
 
 
+class StoredShard(msgspec.Struct, frozen=True):
+    """A shard that lies in a further journal, as the rows there say."""
+
+    type: str
+    shard: ShardId
+    epoch: Epoch
+    journal: str
+    at_home: bool
+    "A home has taken it last. Else it was taken from its home, or copied there."
+    numbering: Numbering
+    "The numbers of its type's shards that the journal knows."
+
+
 class NumberOfWorkers(msgspec.Struct, frozen=True):
     """How many numbered workers a set has, and how many it is to have (`ShardedDaemonProcess`)."""
 

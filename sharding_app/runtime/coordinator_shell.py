@@ -9,10 +9,12 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar, assert_never
 
 from sharding_app.ports.clock import Clock
+from sharding_app.ports.journal import Journal, JournalUnavailable
 from sharding_app.ports.store import ClusterStore, StaleTerm, StoreRefused, StoreUnavailable
 from sharding_app.protocol.allocation.strategy import ShardAllocationStrategy
 from sharding_app.protocol.allocation.workers import WORKERS
@@ -32,7 +34,7 @@ from sharding_app.protocol.coordinator.effects import (
 from sharding_app.protocol.coordinator.machine import Coordinator
 from sharding_app.protocol.coordinator.operator import COORDINATOR_ACTIONS
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
-from sharding_app.protocol.coordinator.terms import decided_in_era
+from sharding_app.protocol.coordinator.terms import begins_era, decided_in_era, era_of
 from sharding_app.protocol.ids import Incarnation, ShardId, Term
 from sharding_app.protocol.liveness.membership import Membership
 from sharding_app.protocol.messages import (
@@ -50,7 +52,15 @@ from sharding_app.protocol.messages import (
     ShardStopped,
     Suspect,
 )
-from sharding_app.protocol.records import Decision, HomeChange, Member, NumberOfWorkers, Server, ShardRow
+from sharding_app.protocol.records import (
+    Decision,
+    HomeChange,
+    Member,
+    NumberOfWorkers,
+    Server,
+    ShardRow,
+    StoredShard,
+)
 from sharding_app.runtime.base.waiting import set_within
 
 logger = logging.getLogger("sharding.coordinator")
@@ -65,6 +75,8 @@ BUSY_SECONDS = 0.025
 QUICK_LOOK_SECONDS = 0.01
 QUICK_FOR_SECONDS = 0.5
 RETRY_SECONDS = 0.1
+REREAD_SECONDS = 0.5
+"""Between attempts to read the further journals after a failover."""
 
 MOST_CHANGES = 2000
 """Limit for one statement. The shards of a hundred dead nodes are written and announced in
@@ -108,8 +120,11 @@ class CoordinatorShell:
         on_decision: Callable[[Decision], None],
         ping_interval_seconds: float = 0.5,
         former_until: float = float("-inf"),
+        journals: Mapping[str, Journal] = MappingProxyType({}),
     ) -> None:
-        """`former_until`: until then leases of a lineage that the server has left may be valid."""
+        """`former_until`: until then leases of a lineage that the server has left may be valid.
+        `journals`: the further ones, by their names.
+        """
         self.machine = Coordinator(me, term, settings, strategy_of, clock.now)
         self.term = term
         self.decisions: deque[Decision] = deque(maxlen=200)
@@ -136,17 +151,24 @@ class CoordinatorShell:
         self._closings = 0
         "How often shards were closed or opened, when this was read last."
         self._lapsed_at = float("-inf")
+        self._journals = journals
         self._unread: dict[str, None] = {}
         "Types whose shards' rows have to be read again."
 
     async def run(self) -> None:
         """Coordinate until a newer term is met. Cancelled when the lock is lost."""
+        reading: asyncio.Task[None] | None = None
         try:
             await self._load()
+            if self.machine.placement.unread:
+                reading = asyncio.create_task(self._read_journals(), name="lost rows")
             while True:
                 await self._turn()
         except StaleTerm:
             logger.warning("term %d is over", self.term, extra={"action": "coordinator_stale"})
+        finally:
+            if reading is not None:
+                reading.cancel()
 
     def receive(self, source: Incarnation, message: AnyMessage) -> bool:
         """Take a message for the coordinator. Return False for any other message."""
@@ -207,9 +229,48 @@ class CoordinatorShell:
                 for type_name, locations in (await self._read_locations(members)).items():
                     self.machine.placement.locate(type_name, locations)
                 self.machine.worker_sets.read(await self._read_workers(members))
+                self.machine.placement.unread = await self._journals_to_read()
                 self._take_over(server, members, rows)
                 return
             await asyncio.sleep(RETRY_SECONDS)
+
+    async def _journals_to_read(self) -> frozenset[str]:
+        """Return the further journals that may have shards whose rows are lost."""
+        if not self._journals or not era_of(self.term):
+            return frozenset()
+        unread = await self._store.journals_to_read()
+        if unread is None and not begins_era(self.term):
+            return frozenset()
+        # That there are such journals at all may be lost too.
+        return frozenset(self._journals) | (unread or frozenset())
+
+    async def _read_journals(self) -> None:
+        """Find the shards of which rows are lost. This goes on beside the rest: a journal that does
+        not answer holds up the first homes of shards alone.
+        """
+        told = ""
+        while True:
+            try:
+                unread = self.machine.placement.unread | (await self._store.journals_to_read() or frozenset())
+                found: list[StoredShard] = []
+                for name in sorted(unread):
+                    if name not in self._journals:
+                        raise JournalUnavailable(f"this node does not know the journal {name!r}")
+                    found += await self._journals[name].stored_shards(name)
+                if await self._store.restore_shards(self.term, unread, found):
+                    self.machine.journals_read(await self._store.shards(), self._clock.now())
+                    self._wake.set()
+                    return
+            except StaleTerm:
+                return  # the next write of the coordinator says so
+            except (JournalUnavailable, StoreUnavailable) as error:
+                if str(error) != told:
+                    told = str(error)
+                    logger.warning(
+                        "shards without a home wait until all further journals say which shards they have, since this server"
+                        " has gone on in another lineage: %s", told, extra={"action": "journals_unread"},
+                    )  # fmt: skip
+            await asyncio.sleep(REREAD_SECONDS)
 
     def _take_over(self, server: Server, members: list[Member], rows: list[ShardRow]) -> None:
         now = self._clock.now()

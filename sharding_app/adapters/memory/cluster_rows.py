@@ -8,8 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from sharding_app.adapters.memory.move_rows import MoveRow, MoveStep
+from sharding_app.adapters.memory.sessions import ServerError
 from sharding_app.ports.store import StaleTerm, StoreRefused
-from sharding_app.protocol.coordinator.terms import begins_era, next_term
+from sharding_app.protocol.coordinator.terms import begins_era, era_of, next_term
 from sharding_app.protocol.ids import EntityId, Epoch, Incarnation, ShardId, ShardKey, Term, shard_of
 from sharding_app.protocol.journals import CLUSTERS_OWN, journal_of
 from sharding_app.protocol.numbering import Numbering
@@ -25,6 +26,7 @@ from sharding_app.protocol.records import (
     NumberOfWorkers,
     Server,
     ShardRow,
+    StoredShard,
     TypeConfig,
 )
 
@@ -55,6 +57,8 @@ class ClusterRows:
         self.coordinator = CoordinatorRow(0, None)
         self.lineage: Lineage | None = None
         "The lineage of the last election."
+        self.journals_read = 0
+        "The last era in which rows of shards that are lost here were looked for in the journals."
         self.shards: dict[ShardKey, ShardRow] = {}
         self.journals: dict[ShardKey, str] = {}
         "In which journal the rows of each shard's entities lie."
@@ -238,11 +242,66 @@ class ClusterRows:
         timeline = 0 if lineage is None else lineage.timeline
         term = next_term(self.coordinator.term, same_lineage=same, now_seconds=int(now), timeline=timeline)
         self.coordinator, self.lineage = CoordinatorRow(term, incarnation), lineage
+        if not same and not self.places:
+            self.journals_read = era_of(term)
         if begins_era(term) and self.places:
             # Further journals may follow numbers that this server has lost.
             for name, each in self.types.items():
                 self.types[name] = msgspec.structs.replace(each, revision=max(each.revision + 1, term))
         return term
+
+    # -- Rows that are lost ------------------------------------------------------------------------
+
+    def journals_to_read(self, lineage: Lineage) -> frozenset[str] | None:
+        """`lineage`: that in which the server is now. Its first election comes before all else."""
+        elected = self.lineage in (None, lineage)
+        if elected and era_of(self.coordinator.term) <= self.journals_read:
+            return None
+        return frozenset(self.places)
+
+    def check_journals(self, lineage: Lineage) -> None:
+        """Refuse to place shards of which another journal may have rows."""
+        if unread := self.journals_to_read(lineage):
+            raise ServerError(
+                "SH004", f"it is not read yet which shards lie in the journals {', '.join(sorted(unread))}"
+            )
+
+    def restore(self, read: frozenset[str], found: Sequence[StoredShard]) -> bool:
+        """Make rows for shards that were found in further journals and have none here."""
+        if not read.issuperset(self.places):
+            return False
+        found = [each for each in found if each.type in self.types]
+        for each in found:
+            config = self.types[each.type]
+            known = {0, *config.declared, config.number_of_shards, config.wanted}
+            theirs = {each.numbering.shards, each.numbering.wanted}
+            if not theirs <= known:
+                declared = tuple(sorted((known | theirs) - {0}))
+                self.types[each.type] = msgspec.structs.replace(config, declared=declared)
+        for each in sorted(
+            found, key=lambda each: (self._stands_for(each) != each.shard, not each.at_home, -each.epoch)
+        ):
+            key = each.type, self._stands_for(each)
+            if key not in self.shards:
+                self.add_stopped(each.type, self.type_ids[each.type], {key[1]: each.epoch})
+                self.journals[key] = each.journal
+        self.journals_read = era_of(self.coordinator.term)
+        return True
+
+    def _stands_for(self, found: StoredShard) -> ShardId:
+        """Return the shard that has its entities, by the numbers here."""
+        numbering = self.types[found.type].numbering
+        groups = min(numbering.groups, found.numbering.groups)
+        return found.shard if numbering.has(found.shard) else found.shard % groups
+
+    def stored_shards(self, name: str) -> list[StoredShard]:
+        """Return the shards that lie in this further journal."""
+        numbers = self.numbers_here
+        return [
+            StoredShard(row.type, row.shard, row.epoch, name, row.home is not None, numbers[type_id])
+            for row in self.shards.values()
+            if ((type_id := self.type_ids[row.type]), row.shard) not in self.left
+        ]
 
     # -- Locations ---------------------------------------------------------------------------------
 
@@ -330,21 +389,16 @@ class ClusterRows:
         return [self.shards[type_name, shard] for shard in later if (type_name, shard) in self.shards]
 
     def _journal_of_group(self, type_name: str, shard: ShardId) -> str | None:
-        """Return the journal of the shards with which a shard becomes one, or from which it comes;
-        None: its type is not resized, or none of them has lived.
+        """Return the journal of the shards with which a shard becomes one, or from which it comes,
+        or has become and come by a former resize; None: none of them has lived.
         """
         config = self.types[type_name]
-        if not config.wanted:
-            return None
-        groups = min(config.number_of_shards, config.wanted)
-        return next(
-            (
-                self.journals[name, other]
-                for name, other in sorted(self.shards)
-                if name == type_name and other < config.number_of_shards and other % groups == shard % groups
-            ),
-            None,
-        )
+        resized = [config.numbering.groups] if config.wanted else []
+        for groups in (*resized, *config.declared[:1]):
+            for name, other in sorted(self.shards):
+                if name == type_name and other < config.number_of_shards and other % groups == shard % groups:
+                    return self.journals[name, other]
+        return None
 
     def _relocate(self, type_name: str, before: Numbering, upto: int) -> None:
         """Let new shards have the location of the one that they come from."""

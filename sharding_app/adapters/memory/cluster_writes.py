@@ -24,6 +24,7 @@ from sharding_app.protocol.records import (
     NumberOfWorkers,
     Server,
     ShardRow,
+    StoredShard,
     TypeConfig,
 )
 
@@ -195,6 +196,7 @@ class ClusterWrites:
         return self._rows.put_in_force(before)
 
     def resize(self, type_name: str, known: int, wanted: int) -> Steps[bool]:
+        self._rows.check_journals(self._server.identity.lineage)
         yield from self._hold_type(type_name)
         return self._rows.resize(type_name, known, wanted)
 
@@ -205,6 +207,7 @@ class ClusterWrites:
         at the end.
         """
         yield from self.guard(term)
+        self._rows.check_journals(self._server.identity.lineage)
         if self._is_other(type_name, before):
             return None
         yield Lock(type_key(type_name))
@@ -233,6 +236,17 @@ class ClusterWrites:
     def _is_other(self, type_name: str, numbering: Numbering) -> bool:
         config = self._rows.types.get(type_name)
         return config is None or not config.wanted or config.revision != numbering.revision
+
+    def restore_shards(self, term: Term, read: frozenset[str], found: Sequence[StoredShard]) -> Steps[bool]:
+        self._rows.check_term(term)
+        yield Lock(COORDINATOR)
+        self._rows.check_term(term)
+        if not read.issuperset(self._rows.places):
+            return False
+        for name in sorted({each.type for each in found if each.type in self._rows.types}):
+            yield Lock(type_key(name))
+        yield Pause.COMMIT
+        return self._rows.restore(read, found)
 
     def refile(self) -> Steps[None]:
         """Give messages of shards that there are no more their present ones."""
@@ -336,8 +350,7 @@ class ClusterWrites:
         an insert of the same row.
         """
         yield from self.guard(term)
-        for change in changes:
-            check_row(change)
+        self._check(changes)
         # A shard that is new in a resize lies where the others of its group do.
         for name in sorted({each.type for each in changes if not each.expected_epoch}):
             if name in self._rows.types:
@@ -363,6 +376,12 @@ class ClusterWrites:
         yield Pause.COMMIT
         self._rows.change(term, due)
         return answer
+
+    def _check(self, changes: Sequence[HomeChange]) -> None:
+        for change in changes:
+            check_row(change)
+        if any(not each.expected_epoch for each in changes):
+            self._rows.check_journals(self._server.identity.lineage)
 
     def bury(self, term: Term, incarnation: Incarnation) -> Steps[bool]:
         """End the member's sessions and remove its row. The sessions end at once, also if the

@@ -45,7 +45,7 @@ from sharding_app.ports.journal import (
 from sharding_app.protocol.delivery.foreign import Standing, TakenMark
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
 from sharding_app.protocol.numbering import Numbering
-from sharding_app.protocol.records import Backend, Lineage
+from sharding_app.protocol.records import Backend, Lineage, StoredShard
 
 T = TypeVar("T")
 
@@ -120,6 +120,9 @@ class MemoryJournal:
         return await self._write(
             "take", lambda: self._writes.take(type_name, type_id, numbers, shards, home), -1
         )
+
+    async def stored_shards(self, name: str) -> list[StoredShard]:
+        return await self._read("stored_shards", lambda: self._server.cluster.stored_shards(name))
 
     async def append(
         self, rows: Sequence[EventRow], changes: MessageChanges | None = None, *, on: int = 0

@@ -27,7 +27,7 @@ HIDDEN = frozenset(
     {
         "come_back", "register_types", "join", "update_member", "leave", "locate", "ask_to", "decide", "bury", "record", "raise_term",
         "acquire_leases", "renew_leases", "release_leases", "introduce_workers", "rescale", "put_in_force",
-        "resize", "renumber", "refile", "begin_move", "close_shards", "renew_closings", "open_shards", "open_lapsed", "fence_shards",
+        "restore_shards", "resize", "renumber", "refile", "begin_move", "close_shards", "renew_closings", "open_shards", "open_lapsed", "fence_shards",
         "switch_shards",
     }
 )  # fmt: skip

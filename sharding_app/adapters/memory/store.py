@@ -25,6 +25,7 @@ from sharding_app.protocol.records import (
     NumberOfWorkers,
     Server,
     ShardRow,
+    StoredShard,
     TypeConfig,
 )
 
@@ -146,6 +147,14 @@ class MemoryStore:
 
     async def shard_journals(self, type_id: int) -> dict[ShardId, str]:
         return await self._ask("shard_journals", lambda: self._rows.shard_journals(type_id))
+
+    async def journals_to_read(self) -> frozenset[str] | None:
+        return await self._ask(
+            "journals_to_read", lambda: self._rows.journals_to_read(self._server.identity.lineage)
+        )
+
+    async def restore_shards(self, term: Term, read: frozenset[str], found: Sequence[StoredShard]) -> bool:
+        return await self._write("restore_shards", lambda: self._writes.restore_shards(term, read, found))
 
     async def introduce_workers(self, numbers: Mapping[str, int]) -> None:
         await self._write("introduce_workers", lambda: self._writes.introduce_workers(numbers))

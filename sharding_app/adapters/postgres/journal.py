@@ -92,7 +92,7 @@ from sharding_app.protocol.delivery.foreign import Standing, TakenMark
 from sharding_app.protocol.following import FollowedEvent
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, is_entity_id
 from sharding_app.protocol.numbering import Numbering
-from sharding_app.protocol.records import Backend, Lineage
+from sharding_app.protocol.records import Backend, Lineage, StoredShard
 
 T = TypeVar("T")
 
@@ -274,6 +274,13 @@ class PostgresJournal:
         }  # fmt: skip
         taken, uses_messages, left, journals = (await self._rows("take", wanted))[0]
         return Taken(frozenset(taken), uses_messages, dict(zip(left, journals, strict=True)))
+
+    async def stored_shards(self, name: str) -> list[StoredShard]:
+        rows = await self._rows("stored_shards", {})
+        return [
+            StoredShard(kind, shard, epoch, name, at_home, Numbering(*numbers))
+            for kind, shard, epoch, at_home, *numbers in rows
+        ]
 
     async def append(
         self, rows: Sequence[EventRow], changes: MessageChanges | None = None, *, on: int = 0

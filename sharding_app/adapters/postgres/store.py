@@ -37,6 +37,7 @@ from sharding_app.protocol.records import (
     NumberOfWorkers,
     Server,
     ShardRow,
+    StoredShard,
     TypeConfig,
 )
 
@@ -238,6 +239,24 @@ class PostgresStore:
 
     async def shard_journals(self, type_id: int) -> dict[ShardId, str]:
         return dict(await self._rows("shard_journals", {"type_id": type_id}))
+
+    async def journals_to_read(self) -> frozenset[str] | None:
+        rows = await self._rows("journals_to_read")
+        return None if rows[0][0] is None else frozenset(rows[0][0])
+
+    async def restore_shards(self, term: Term, read: frozenset[str], found: Sequence[StoredShard]) -> bool:
+        wanted = {
+            "term": term,
+            "read": sorted(read),
+            "names": [each.type for each in found],
+            "shards": [each.shard for each in found],
+            "epochs": [each.epoch for each in found],
+            "journals": [each.journal for each in found],
+            "at_home": [each.at_home for each in found],
+            "numbers": [each.numbering.shards for each in found],
+            "wanted": [each.numbering.wanted for each in found],
+        }
+        return bool((await self._rows("restore_shards", wanted))[0][0])
 
     async def introduce_workers(self, numbers: Mapping[str, int]) -> None:
         if numbers:

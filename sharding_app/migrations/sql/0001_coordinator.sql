@@ -10,6 +10,69 @@ BEGIN
 END
 $guard$;
 
+-- The further journals that are to be read before any shard gets its first home, since this server has gone on in another
+-- lineage: rows of shards may be lost here. The first election there comes before that. Null: none.
+CREATE FUNCTION @schema@.sharding_journals_to_read_v1() RETURNS text[] LANGUAGE sql STABLE AS $journals_to_read$
+    SELECT ARRAY(SELECT j.name FROM @schema@.sharding_journal j ORDER BY j.name)
+    FROM @schema@.sharding_coordinator c
+    WHERE c.term >> 16 > c.journals_read
+        OR (EXISTS (SELECT FROM @schema@.sharding_journal) AND c.lineage <> (
+            SELECT system_identifier::text || '/' || ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint
+            FROM pg_control_system()))
+$journals_to_read$;
+
+CREATE FUNCTION @schema@.sharding_check_journals_v1() RETURNS void LANGUAGE plpgsql AS $check_journals$
+BEGIN
+    IF cardinality(@schema@.sharding_journals_to_read_v1()) > 0 THEN
+        RAISE EXCEPTION 'sharding: since this server went on in another lineage, its coordinator has not read yet which shards lie in'
+            ' the journals %: until then no shard gets its first home, and no resize goes on',
+            array_to_string(@schema@.sharding_journals_to_read_v1(), ', ') USING ERRCODE = 'SH004';
+    END IF;
+END
+$check_journals$;
+
+-- Makes rows for shards that lie in further journals and have none here: they were lost. One that there is not by the numbers
+-- here, since a resize was lost too, stands for the one that has its entities now. Its journal's numbers are noted, so that
+-- other shards of the same group come to lie there. No row: there are more journals than those that were read.
+CREATE FUNCTION @schema@.sharding_restore_shards_v1(
+    my_term bigint, read text[], names text[], shards integer[], epochs bigint[], journals text[], at_home boolean[],
+    numbers integer[], wanted integer[]
+) RETURNS boolean LANGUAGE plpgsql AS $restore$
+BEGIN
+    PERFORM 1 FROM @schema@.sharding_coordinator c WHERE c.term = my_term FOR NO KEY UPDATE;
+    PERFORM @schema@.sharding_guard_v1(my_term);
+    IF EXISTS (SELECT FROM @schema@.sharding_journal j WHERE j.name <> ALL (read)) THEN
+        RETURN false;
+    END IF;
+    PERFORM 1 FROM @schema@.sharding_type t WHERE t.name = ANY (names) ORDER BY t.id FOR NO KEY UPDATE;
+    UPDATE @schema@.sharding_type t SET declared_shards = ARRAY(
+            SELECT DISTINCT each.number FROM unnest(t.declared_shards || t.number_of_shards || t.shards_wanted || other.numbers)
+                AS each (number) WHERE each.number > 0 ORDER BY each.number)
+        FROM (
+            SELECT found.name, array_agg(found.number) || array_agg(found.wanted) AS numbers
+            FROM unnest(names, numbers, wanted) AS found (name, number, wanted) GROUP BY found.name
+        ) other
+        WHERE t.name = other.name
+            AND NOT other.numbers <@ (t.declared_shards || t.number_of_shards || t.shards_wanted || 0);
+    INSERT INTO @schema@.sharding_shard (type_id, shard, epoch, step, followed, journal)
+        SELECT DISTINCT ON (t.id, place.shard) t.id, place.shard, found.epoch, 'stopped', t.followed, found.journal
+        FROM unnest(names, shards, epochs, journals, at_home, numbers, wanted)
+            AS found (name, shard, epoch, journal, at_home, number, wanted)
+        JOIN @schema@.sharding_type t ON t.name = found.name
+        CROSS JOIN LATERAL (
+            SELECT CASE
+                WHEN found.shard < @schema@.sharding_modulus_v1(found.shard, t.number_of_shards, t.shards_wanted, t.groups_resized)
+                    THEN found.shard
+                ELSE found.shard % least(t.number_of_shards, NULLIF(t.shards_wanted, 0), found.number, NULLIF(found.wanted, 0))
+            END AS shard
+        ) place
+        ORDER BY t.id, place.shard, place.shard = found.shard DESC, found.at_home DESC, found.epoch DESC
+        ON CONFLICT DO NOTHING;
+    UPDATE @schema@.sharding_coordinator SET journals_read = term >> 16;
+    RETURN true;
+END
+$restore$;
+
 -- A shard that is closed for a move to another journal (sharding_move) gets no home, whatever the coordinator knows: one
 -- that is to leave a home has none afterwards, and one without a home stays as it is.
 CREATE FUNCTION @schema@.sharding_decide_v1(
@@ -19,6 +82,9 @@ CREATE FUNCTION @schema@.sharding_decide_v1(
 #variable_conflict use_column
 BEGIN
     PERFORM @schema@.sharding_guard_v1(my_term);
+    IF 0 = ANY (expected) THEN
+        PERFORM @schema@.sharding_check_journals_v1();
+    END IF;
     -- A projection may begin to follow a type, and an operator may begin a resize: it waits for the rows that are new here,
     -- or they know of it.
     PERFORM 1
@@ -43,18 +109,24 @@ BEGIN
             ON m.type_id = t.id AND m.shard = change.shard AND m.step = 'closed' AND change.step = 'home'
         WHERE s.type_id = t.id AND s.shard = change.shard AND s.epoch = change.expected
             AND (m.shard IS NULL OR s.home IS NOT NULL);
-    -- Shards that a resize makes one lie in one journal, whenever they get their first home.
+    -- Shards that a resize makes one, or has made of one, lie in one journal, whenever they get their first home: a resize may
+    -- be lost with a failover. Those of the group that changes now come first, since others may have been moved.
     INSERT INTO @schema@.sharding_shard (type_id, shard, epoch, home, step, followed, journal)
         SELECT new.id, new.shard, new.epoch, new.home, new.step, new.followed, coalesce(
             (SELECT s.journal FROM @schema@.sharding_shard s
                 WHERE new.groups > 0 AND s.type_id = new.id AND s.shard < new.number
                     AND s.shard % new.groups = new.shard % new.groups
                 LIMIT 1),
-            first_value(new.journal) OVER (PARTITION BY new.id, coalesce(new.shard % nullif(new.groups, 0), new.shard)
+            (SELECT s.journal FROM @schema@.sharding_shard s
+                WHERE new.least > 0 AND s.type_id = new.id AND s.shard < new.number
+                    AND s.shard % new.least = new.shard % new.least
+                ORDER BY s.shard LIMIT 1),
+            first_value(new.journal) OVER (PARTITION BY new.id, coalesce(new.shard % nullif(new.least, 0), new.shard)
                 ORDER BY new.shard))
         FROM (
             SELECT t.id, t.followed, t.number_of_shards AS number,
                 CASE WHEN t.shards_wanted > 0 THEN least(t.number_of_shards, t.shards_wanted) ELSE 0 END AS groups,
+                coalesce((SELECT min(each.number) FROM unnest(t.declared_shards) AS each (number)), 0) AS least,
                 change.shard, change.epoch, change.home, change.step, change.journal
             FROM unnest(names, shards, expected, epochs, homes, steps, journals)
                 AS change (name, shard, expected, epoch, home, step, journal)

@@ -44,6 +44,7 @@ RETURNS TABLE (number integer, shards_wanted integer) LANGUAGE plpgsql AS $resiz
 DECLARE
     of_type integer;
 BEGIN
+    PERFORM @schema@.sharding_check_journals_v1();
     -- A move of shards holds this row while it begins: the rows that it has made are seen by what follows.
     SELECT t.id INTO of_type FROM @schema@.sharding_type t WHERE t.name = type_name FOR NO KEY UPDATE;
     RETURN QUERY
@@ -92,6 +93,7 @@ DECLARE
     moved bigint;
 BEGIN
     PERFORM @schema@.sharding_guard_v1(my_term);
+    PERFORM @schema@.sharding_check_journals_v1();
     SELECT y.id, y.number_of_shards, y.shards_wanted, y.groups_resized, y.followed INTO t
         FROM @schema@.sharding_type y
         WHERE y.name = type_name AND y.shards_revision = known_revision AND y.shards_wanted > 0

@@ -14,7 +14,10 @@ CREATE TABLE sharding_coordinator (
     incarnation text COLLATE "C",
     elected_at timestamptz,
     -- The lineage of the server in which it was elected: a server that went back in time is noticed.
-    lineage text COLLATE "C"
+    lineage text COLLATE "C",
+    -- The last era (protocol/coordinator/terms.py) in which rows of shards that were lost here were looked for in the further
+    -- journals. Until that is the present one, no shard gets its first home.
+    journals_read bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
 CREATE TABLE sharding_node (

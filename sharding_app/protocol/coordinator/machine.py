@@ -262,6 +262,20 @@ class Coordinator:
             self._vanished(key)
         self._refuse_no_shards()
 
+    def journals_read(self, rows: Iterable[ShardRow], now: float) -> None:
+        """Take in that the further journals were read: `rows` are all that there are now. Those
+        that are not known were lost with a failover, and are made again.
+        """
+        self.placement.unread = frozenset()
+        restored: dict[str, list[ShardId]] = {}
+        for row in rows:
+            if (row.type, row.shard) not in self.placement.rows:
+                self.placement.adopt(row)
+                restored.setdefault(row.type, []).append(row.shard)
+        for type_name, shards in restored.items():
+            self.outbox.note("shards_restored", type_name, ",".join(map(str, sorted(shards))))
+        self._serve_waiters(now)
+
     def renumbered(
         self, type_name: str, before: Numbering, after: Numbering, rows: Sequence[ShardRow], now: float
     ) -> None:

@@ -36,6 +36,9 @@ class Placement:
         self.resized_at_once = resized_at_once
         self.closed: dict[ShardKey, str] = {}
         "Shards that are closed for a move to another journal, and its name."
+        self.unread: frozenset[str] = frozenset()
+        """Further journals that may have shards of which no row is left here, since the server has
+        gone on in another lineage. No shard without a row gets a home before they are read."""
         self.members: dict[Incarnation, Member] = {}
         self.suspect: frozenset[Incarnation] = frozenset()
         self.rows: dict[ShardKey, ShardRow] = {}
@@ -225,9 +228,10 @@ class Placement:
 
     def may_live(self, key: ShardKey) -> bool:
         """Tell whether a shard may have a home now: not while it is closed for a move, or its group
-        is about to be resized, not a worker beyond the number in force, and none during a rescale.
+        is about to be resized, not one without a row while a journal may have it, not a worker
+        beyond the number in force, and none during a rescale.
         """
-        if key in self.closed:
+        if key in self.closed or (self.unread and key not in self.rows):
             return False
         type_name, shard = key
         numbering = self.numbers.get(type_name)

@@ -32,7 +32,7 @@ class CoordinatorTerms:
         node.coordinator = CoordinatorShell(
             node.incarnation, term, ports.store, ports.clock, self._put, node.try_send_all, config.coordinator,
             self._strategy_of, config.lease_ttl_seconds, self._decided, config.ping_interval_seconds,
-            node.valid_since + config.lease_ttl_seconds,
+            node.valid_since + config.lease_ttl_seconds, ports.journals,
         )  # fmt: skip
         node.locator.coordinator_told(node.incarnation, term)
         self._task = node.run(self._run(node.coordinator), "coordinator")

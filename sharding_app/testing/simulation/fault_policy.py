@@ -32,14 +32,14 @@ LINES: dict[str, frozenset[str]] = {
     "reads": frozenset(
         {
             "open_reads", "own", "read", "read_from", "read_last", "read_snapshot", "last_seq", "is_home", "locked", "outcome", "settle", "remember", "recall",
-            "remembered_shards", "trimmable", "due", "overdue", *OF_MESSAGES, *DELETIONS,
+            "remembered_shards", "stored_shards", "trimmable", "due", "overdue", *OF_MESSAGES, *DELETIONS,
         }
     ),
     "control": frozenset(
         {
             "open_control", "cluster_id", "register_types", "type_ids", "types", "join", "update_member", "leave", "members",
             "coordinator", "shards", "homes", "home_counts", "locate", "locations", "ask_to", "decide", "bury", "record",
-            "come_back", "news", "introduce_workers", "workers", "rescale", "put_in_force", "resize", "renumber", "refile",
+            "come_back", "news", "journals_to_read", "restore_shards", "introduce_workers", "workers", "rescale", "put_in_force", "resize", "renumber", "refile",
             "begin_move", "close_shards", "renew_closings", "open_shards", "fence_shards", "closed_shards", "open_lapsed",
         }
     ),
@@ -48,7 +48,7 @@ LINES: dict[str, frozenset[str]] = {
 WRITE_KINDS = frozenset(
     {
         "append", "secure", "take", "remember", "projection", *OF_MESSAGES, *DELETIONS, "register_types", "join", "update_member", "come_back", "leave", "locate",
-        "ask_to", "introduce_workers", "rescale", "put_in_force", "resize", "renumber", "refile",
+        "restore_shards", "ask_to", "introduce_workers", "rescale", "put_in_force", "resize", "renumber", "refile",
         "begin_move", "close_shards", "renew_closings", "open_shards", "fence_shards", "move_rows", "switch_shards", "open_lapsed", "decide", "bury", "record", "raise_term", "acquire_leases", "renew_leases", "release_leases",
     }
 )  # fmt: skip

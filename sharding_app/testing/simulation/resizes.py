@@ -42,6 +42,8 @@ async def resize_now_and_then(world: World) -> None:
         if name == TILL.name and not _lies_in_the_cluster(world, shards):
             continue
         wanted = random.choice([each for each in NUMBERS if not why_not(shards, each)])
+        if world.server.cluster.journals_to_read(world.server.identity.lineage):
+            continue  # it is refused
         if world.server.cluster.resize(name, shards, wanted):
             world.trace.note("world", None, "%d shards are wished for %s", wanted, name)
             world.transition("shards", "are there", "are multiplied" if wanted > shards else "are merged")

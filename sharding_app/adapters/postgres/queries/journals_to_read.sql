@@ -1,0 +1,1 @@
+SELECT sharding_journals_to_read_v1();
