@@ -217,6 +217,24 @@ async def test_settle_does_not_take_the_next_homes_event_for_ones_own(world: Wor
     assert not await journal.settle([event_row(number, "a", 1, epoch=1)])
 
 
+async def test_settle_does_not_take_the_event_of_a_former_life_for_ones_own(world: World) -> None:
+    """A failover may lose an erasure, and with it the events of the next life: those of the former
+    one have their numbers and their epoch.
+    """
+    number = await homed(world, {0: 2})
+    journal = world.journal()
+    former = event_row(number, "a", 1, epoch=2, payload=b'{"sku":  "k\xc3\xa4se \\u00e4"}', command_id="one")
+    await journal.append([former])
+    assert await journal.settle([former])
+    for changes in (
+        {"command_id": "two"},
+        {"command_id": None},
+        {"payload": b"{}"},
+        {"name": "shop.ItemRemoved"},
+    ):
+        assert not await journal.settle([former._replace(**changes)])
+
+
 async def test_a_journal_has_as_many_connections_for_appends_as_it_was_given(world: World) -> None:
     assert world.journal().connections == 1
     assert world.journal(connections=3).connections == 3

@@ -109,12 +109,13 @@ class JournalRows:
 
     def holds(self, rows: Sequence[EventRow]) -> bool:
         """Tell whether this batch was committed. All of it was, or none, so one row tells; its
-        epoch distinguishes it from the next home's event of that number.
+        epoch distinguishes it from the next home's event of that number, and the rest from one of a
+        former life.
         """
         if not rows:
             return True
         found = self.events.get((rows[0].type_id, rows[0].entity), {}).get(rows[0].seq)
-        return found is not None and found.row.epoch == rows[0].epoch
+        return found is not None and _essence(found.row) == _essence(rows[0])
 
     def read(self, type_id: int, entities: Sequence[str], bounds: Bounds = EVERYTHING) -> dict[str, History]:
         histories: dict[str, History] = {}
@@ -261,3 +262,8 @@ def check_json(document: bytes, index: int) -> None:
 
 def _no_json(word: str) -> object:
     raise ValueError(f"{word} is not JSON")
+
+
+def _essence(row: EventRow) -> tuple[object, ...]:
+    """Return the part of an event that tells it from others of its number."""
+    return row.epoch, row.name, row.payload, row.command_id

@@ -777,8 +777,8 @@ class PostgresJournal:
         if not rows:
             return True
         row = rows[0]
-        key = {"type_id": row.type_id, "entity": row.entity, "seq": row.seq, "epoch": row.epoch}
-        return bool((await self._asked(self._appends[on].rows("settled", key)))[0][0])
+        wanted = row._asdict() | {"payload": row.payload.decode()}
+        return bool((await self._asked(self._appends[on].rows("settled", wanted)))[0][0])
 
     async def _see_gone(self, backend: Backend) -> None:
         """End an old server process and wait, outside the server, until it is gone."""
