@@ -131,7 +131,7 @@ ROUTE = transitions(
             RouteState.DRAINING, RouteState.UNKNOWN, RouteState.OPEN, RouteState.DRAINING_HELD,
         ],
         RouteState.DRAINING_HELD: [
-            RouteState.DRAINING_HELD, RouteState.UNKNOWN, RouteState.HELD, RouteState.DRAINING,
+            RouteState.DRAINING_HELD, RouteState.UNKNOWN, RouteState.OPEN, RouteState.HELD, RouteState.DRAINING,
         ],
     },
 )  # fmt: skip

@@ -184,6 +184,17 @@ def test_a_home_that_stays_in_a_new_era_gets_calls_at_once() -> None:
     assert submit(region, 4) == [False], "another home waits for the calls at the former one"
 
 
+def test_a_home_that_stays_in_a_new_era_gets_calls_though_the_former_era_had_another_one() -> None:
+    """The next home, and its hand-off that had begun, are among what the server has lost."""
+    region = with_home(1)
+    region.home_told(SHARD, "n-2", 6, 0.2)
+    assert submit(region, 2) == [False]
+    region.hand_off_begins([SHARD], 0.3)
+    region.home_told(SHARD, "n-1", 5, 0.4, era=7)
+    assert sent(region) == [(2, "n-1", 5)]
+    assert submit(region, 3) == [True]
+
+
 def test_what_the_former_home_hands_back_goes_first() -> None:
     region = with_home(1, 2)
     region.home_told(SHARD, "n-2", 6, 0.2)

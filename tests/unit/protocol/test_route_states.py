@@ -52,7 +52,11 @@ def some_events(region: RegionRoutes, random: random.Random, now: float, epoch: 
         back = [each for each in under_way if (each.shard, each.epoch) == (one.shard, one.epoch)]
         region.handed_back(str(one.home), one.epoch, back[: random.randint(1, len(back))], now)
     elif kind <= 5:
-        region.home_told(shard, node, epoch - random.randrange(3), now)
+        route, era = region.routes.get(shard), epoch // 30
+        if route is not None and route.home is not None and random.random() < 0.3:
+            region.home_told(shard, route.home, route.epoch, now, era)  # it stays in a new era
+        else:
+            region.home_told(shard, node, epoch - random.randrange(3), now, era)
     elif kind == 6:
         region.hand_off_begins([shard], now)
     else:
