@@ -326,7 +326,11 @@ class RegionClient:
         for pending in self.pending.values():
             if now - pending.born < WATCH_AFTER_SECONDS:
                 break
-            if pending.call.command == EVENTS and now < pending.deadline - MARGIN_SECONDS:
+            if (
+                pending.call.command == EVENTS
+                and now < pending.deadline - MARGIN_SECONDS
+                and not self.regions[pending.call.type].routes[pending.shard].waiting
+            ):
                 continue  # it waits for an event, and the home owes nothing
             if pending.home is not None:
                 slow.add(pending.home)

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from sharding_app.errors import AskTimeout
+from sharding_app.protocol.builtin_commands import EVENTS
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.messages import AnyMessage, Deliver
@@ -87,6 +88,29 @@ def test_a_route_does_not_wait_for_ever_for_a_reply_that_is_lost(how: str) -> No
         assert world.sent == [("old", 1), ("new", 2)]
         assert list(client.pending) == [2]
         assert client.regions["t"].calls == 1
+
+    run(main)
+
+
+def test_a_home_at_which_a_follower_waits_is_watched_while_a_call_waits_behind_that() -> None:
+    """Its death may have been told to others only, before this process knew the coordinator."""
+
+    async def main(world: World) -> None:
+        client = world.region_client
+        question = client.ask(Call("t", "e", EVENTS, b"", timeout=60.0))
+        client.homes_told("t", "old", [(0, 1)])
+        await asyncio.sleep(TIMEOUT)
+        client.tick()
+        assert world.locator.watched == set(), "it waits for an event, and the home owes nothing"
+        client.homes_told("t", "new", [(0, 2)])
+        world.ask()
+        client.tick()
+        assert world.locator.watched == {"old"}
+        client.gone("old")
+        assert world.sent == [("old", 1), ("new", 1), ("new", 2)]
+        client.tick()
+        assert world.locator.watched == set()
+        question.cancel()
 
     run(main)
 
