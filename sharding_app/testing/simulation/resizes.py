@@ -6,6 +6,7 @@ import asyncio
 from random import Random
 from typing import TYPE_CHECKING
 
+from sharding_app.adapters.memory.sessions import ServerError
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.protocol.numbering import why_not
 from sharding_app.testing.simulation.workload import TILL
@@ -42,8 +43,10 @@ async def resize_now_and_then(world: World) -> None:
         if name == TILL.name and not _lies_in_the_cluster(world, shards):
             continue
         wanted = random.choice([each for each in NUMBERS if not why_not(shards, each)])
-        if world.server.cluster.journals_to_read(world.server.identity.lineage):
-            continue  # it is refused
+        try:
+            world.server.cluster.check_journals(world.server.identity.lineage)
+        except ServerError:
+            continue
         if world.server.cluster.resize(name, shards, wanted):
             world.trace.note("world", None, "%d shards are wished for %s", wanted, name)
             world.transition("shards", "are there", "are multiplied" if wanted > shards else "are merged")

@@ -151,6 +151,13 @@ def _wherever_they_lie(real: Any) -> Any:
     return resize
 
 
+def _makes_no_row(real: Any) -> Any:
+    def restore(self: ClusterRows, read: frozenset[str], found: Any) -> bool:
+        return bool(real(self, read, []))
+
+    return restore
+
+
 def _looks_for_no_row(real: Any) -> Any:
     async def look(self: ForeignMessages, message: Any, journal: str) -> None:
         return None
@@ -184,5 +191,7 @@ JOURNALS: dict[str, Mistake] = {
     "merged_shards_lie_apart": Mistake((1, 2, 4), ClusterRows, "resize", _wherever_they_lie),
     "multiplied_shards_lie_anywhere": Mistake((1, 4), ClusterRows, "_journal_of_group", lambda _: nothing),
     "a_journal_keeps_former_numbers": Mistake((0, 1, 2, 10, 15), JournalWrites, "_refile", lambda _: nothing),
+    "lost_rows_are_not_made_again": Mistake((1, 2, 4), ClusterRows, "restore", _makes_no_row),
+    "resizes_wait_for_no_journal": Mistake((1, 2, 4), ClusterRows, "check_journals", lambda _: nothing),
     "new_lineages_raise_no_revisions": Mistake((10,), ClusterRows, "raise_term", _with_the_former_revisions),
 }

@@ -65,6 +65,7 @@ class Play:
         store: ClusterRows | None = None,
         term: Term = 1,
         starts_nothing: Collection[str] = (),
+        unread: Collection[str] = (),
     ) -> None:
         chosen = strategy or LeastShardAllocation()
         self.now = 0.0
@@ -97,6 +98,7 @@ class Play:
         known = {name: Numbering(number) for name, number in (numbers or {}).items()}
         if store is not None:
             known |= {name: config.numbering for name, config in store.types.items()}
+        self.machine.placement.unread = frozenset(unread)
         self.machine.types_read(known)
         self.read_closings()
         self.machine.loaded(list(self.rows.values()), list(members), self.now)
