@@ -351,7 +351,8 @@ class Journal(Protocol):
 
     async def settle(self, rows: Sequence[EventRow], *, on: int = 0) -> bool:
         """After JournalUnavailable from an append on that connection: end its old backend, see it
-        gone, and tell whether the batch was committed. Appends on other connections go on.
+        gone, and tell whether the batch was committed. Appends on other connections go on. A
+        payload that is empty is not compared.
 
         Returns True only for a commit that a synchronous standby has, if the server has one. Until
         then it raises JournalUnavailable, and is to be called again.

@@ -226,6 +226,7 @@ async def test_settle_does_not_take_the_event_of_a_former_life_for_ones_own(worl
     former = event_row(number, "a", 1, epoch=2, payload=b'{"sku":  "k\xc3\xa4se \\u00e4"}', command_id="one")
     await journal.append([former])
     assert await journal.settle([former])
+    assert await journal.settle([former._replace(payload=b"")]), "it is not known here as it is stored"
     for changes in (
         {"command_id": "two"},
         {"command_id": None},

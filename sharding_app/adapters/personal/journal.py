@@ -79,6 +79,11 @@ class SealedJournal:
         rows, changes = await self.sealed(rows, changes)
         return await self._journal.append(rows, changes, on=on)
 
+    async def settle(self, rows: Sequence[EventRow], *, on: int = 0) -> bool:
+        # A value that is sealed again is another one.
+        known = [row._replace(payload=b"") if in_any_json([row.payload]) else row for row in rows]
+        return await self._journal.settle(known, on=on)
+
     async def sealed(
         self, rows: Sequence[EventRow], changes: MessageChanges | None
     ) -> tuple[Sequence[EventRow], MessageChanges | None]:

@@ -8,6 +8,7 @@ FROM (
     SELECT EXISTS (
         SELECT FROM sharding_event
         WHERE type_id = %(type_id)s AND entity = %(entity)s AND seq = %(seq)s AND epoch = %(epoch)s
-            AND name = %(name)s AND payload::text = %(payload)s::text AND command_id IS NOT DISTINCT FROM %(command_id)s::text
+            AND name = %(name)s AND command_id IS NOT DISTINCT FROM %(command_id)s::text
+            AND %(payload)s::text IN ('', payload::text)
     ) AS yes
 ) AS found;

@@ -79,6 +79,19 @@ async def test_nodes_that_make_a_key_at_once_end_with_one(params: dict[str, Any]
     await close(nodes)
 
 
+async def test_a_commit_that_was_not_answered_is_found(params: dict[str, Any]) -> None:
+    """A value that is sealed again is another one. Rows beside it are stored as they are."""
+    number, (journal,) = await journals(params, 1)
+    clear, named = b'{"sku":  "k\xc3\xa4se \\u00e4", "n": 1.0}', b'{"name": %s}' % ANN
+    for entity, payloads_of in (("lot-1", (clear, named)), ("lot-2", (named, clear))):
+        rows = [event_row(number, entity, seq, payload=each) for seq, each in enumerate(payloads_of, 1)]
+        assert not await journal.settle(rows)
+        await journal.append(rows)
+        assert await journal.settle(rows)
+        assert not await journal.settle([rows[0]._replace(command_id="another")])
+    await close([journal])
+
+
 async def test_appends_beside_an_erasure_are_stored_before_it_or_refused(params: dict[str, Any]) -> None:
     number, nodes = await journals(params, 3)
     stored: list[str] = []
