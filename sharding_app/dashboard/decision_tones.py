@@ -11,6 +11,7 @@ TONES = {
     "shards_placed": "plain",
     "shards_moved": "busy",
     "shards_opened": "warn",
+    "shards_restored": "warn",
     "move_asked": "plain",
     "rebalancing_asked": "plain",
     "rebalancing_paused": "warn",

@@ -141,6 +141,9 @@ class ClusterSnapshot:
     "With counts of each part that end early; empty if this role may not read their rows."
     journals: Sequence[JournalCounts] = ()
     "All of them, where there are several; else empty."
+    has_unread_journals: bool = False
+    """DATABASE went on in another lineage, and its coordinator has not read yet which shards lie in
+    further journals."""
     has_copies: bool = False
     "Moves have made copies of shards' events in other journals."
 
@@ -183,7 +186,7 @@ def read_snapshot(alias: str | None = None) -> ClusterSnapshot:
     alias = alias or journal_alias()
     with bounded_reads(alias), connections[alias].cursor() as cursor:
         row = run_query(cursor, "snapshot_cluster")[0]
-        now, cluster_id, term, leader, elected, events, messages, may_count = row
+        now, cluster_id, term, leader, elected, unread, events, messages, may_count = row
         nodes = run_query(cursor, "snapshot_nodes")
         types = run_query(cursor, "snapshot_types")
         shards = run_query(cursor, "snapshot_shards")
@@ -216,6 +219,7 @@ def read_snapshot(alias: str | None = None) -> ClusterSnapshot:
         message_counts=counts,
         projections=projected or (),
         journals=journals,
+        has_unread_journals=has_several and unread,
         has_copies=bool(copies),
     )
 

@@ -23,7 +23,7 @@ from sharding_app.operations.diagnosis.look import Look
 
 Examination = Callable[[Look], Iterable[Finding]]
 _CLUSTER: tuple[Examination, ...] = (
-    postgres.lineage, journal_databases.down, nodes.present, nodes.alive, nodes.asked, nodes.versions, nodes.refused, nodes.kept_out_nodes,
+    postgres.lineage, journal_databases.down, journal_databases.unread, nodes.present, nodes.alive, nodes.asked, nodes.versions, nodes.refused, nodes.kept_out_nodes,
     nodes.hosted, nodes.cannot_start, nodes.full, ways.by_layer, ways.layer_away, ways.out_of_reach,
     shards.examine, shards.closings, shards.rescales, shards.resizes, shards.strategies, messages.examine, projections.examine,
 )  # fmt: skip

@@ -39,6 +39,17 @@ def down(look: Look) -> Iterator[Finding]:
             )  # fmt: skip
 
 
+def unread(look: Look) -> Iterator[Finding]:
+    """Report that shards without a row wait, since journals were not read after a failover."""
+    if look.cluster is not None and look.cluster.has_unread_journals:
+        yield error(
+            "D108", "The database of DATABASE has gone on in another lineage, and the coordinator has not read yet which shards lie "
+            "in the further journals. No shard gets its first home, and no resize goes on.", "SHARDING['JOURNALS']",
+            "Start the journals that are down, and give the coordinator's node the same JOURNALS as all others: its log says "
+            "which journal it waits for (journals_unread). Shards that have had a home go on.",
+        )  # fmt: skip
+
+
 def usable(look: Look) -> Iterator[Finding]:
     """Report why nodes do not use a journal that answers."""
     cluster_id = look.cluster.cluster_id if look.cluster is not None else ""

@@ -171,6 +171,7 @@ CASES: list[tuple[str, str, Look, str]] = [
         "4 shards lie in it: it is away",
     ),
     ("D105", "error", look(cluster=cluster(journals=[JournalCounts(name="b", shards=1)])), "1 shard lies in"),
+    ("D108", "error", look(cluster=cluster(has_unread_journals=True)), "No shard gets its first home"),
     ("D111", "error", look(database=database(missing_migrations=("0002_x",))), "0002_x"),
     ("D112", "note", look(database=database(unknown_migrations=("0009_y",))), "0009_y"),
     ("D113", "error", look(database=database(other_place="other of ...")), "another database"),

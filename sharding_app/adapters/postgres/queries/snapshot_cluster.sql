@@ -1,6 +1,7 @@
 -- The cluster as a whole. How many events and messages there are is known by the statistics: none is read. A journal may be
 -- partitioned. Not every role may count messages.
 SELECT now(), (SELECT cluster_id FROM sharding_cluster), c.term, c.incarnation, c.elected_at,
+    coalesce(c.term >> 16 > c.journals_read, false),
     (SELECT coalesce(sum(n_live_tup), 0)::bigint FROM pg_stat_user_tables
         WHERE relid = 'sharding_event'::regclass
             OR relid IN (SELECT tree.relid FROM pg_partition_tree('sharding_event'::regclass) tree)),

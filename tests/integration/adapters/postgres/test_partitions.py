@@ -23,7 +23,7 @@ from tests.support.scratch import make_tables, scratch_database
 TYPES = 6
 MINE = 3
 VALUES: dict[str, Any] = {
-    "type_id": MINE, "types": [MINE, MINE], "entity": "e1", "entities": ["e1", "e2"], "seq": 5, "epoch": 1, "epochs": [1, 1], "name": "n", "payload": "{}", "command_id": "c",
+    "type_id": MINE, "types": [MINE, MINE], "entity": "e1", "entities": ["e1", "e2"], "seq": 5, "epoch": 1, "epochs": [1, 1], "payload": "{}", "command_id": "c",
     "shard": 0, "shards": [0], "small": 1000, "events": 100, "rows": 1000, "bytes": 10**6, "after": 0, "froms": [1, 2],
     "limits": [5, 5], "command_ids": ["c3", "c4"], "ages": [10**9, 10**9], "window": 0, "before": 8, "keep": 1, "limit": 10,
     "sinces": [1, 1], "befores": [3, 3], "firsts": [1, 1], "lasts": [4, 4], "first": "", "last": HIGHEST, "at_most": 10,

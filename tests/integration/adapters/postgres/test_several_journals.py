@@ -22,7 +22,7 @@ from sharding_app.adapters.postgres.deletion import (
     remove_journal,
 )
 from sharding_app.adapters.postgres.further_journals import JournalDown, UnknownJournals
-from sharding_app.adapters.postgres.joined_journals import Journals
+from sharding_app.adapters.postgres.joined_journals import Journals, JournalsUnread
 from sharding_app.adapters.postgres.transfer import Age, Moved, Resizing, StoredRow
 from sharding_app.embedded import Servers
 from sharding_app.management.commands.sharding_import import _groups
@@ -264,6 +264,20 @@ def test_shards_that_have_no_row_are_spread_by_an_import(two: Two) -> None:
     assert found == {shard: journal_of(TYPE, shard, WEIGHTS) for shard in range(SHARDS)}
     there = {shard for (shard,) in sql(two.other, "SELECT shard FROM sharding_shard WHERE home IS NULL")}
     assert there == {shard for shard, name in found.items() if name}
+
+
+def test_an_import_spreads_no_shards_before_a_coordinator_has_read_where_they_lie(two: Two) -> None:
+    """A failover may have lost their rows."""
+    sql(two.own, "DELETE FROM sharding_shard WHERE shard > 0")
+    sql(two.own, "INSERT INTO sharding_journal (name, place) VALUES ('b', 'there') ON CONFLICT DO NOTHING")
+    sql(two.own, "INSERT INTO sharding_coordinator (term) VALUES (1) ON CONFLICT DO NOTHING")
+    sql(two.own, "UPDATE sharding_coordinator SET lineage = 'former/1'")
+    with (
+        Journals(two.own, two.further, weights=WEIGHTS) as journals,
+        pytest.raises(JournalsUnread, match="'b'"),
+    ):
+        journals.begin(journals.type(TYPE).number, TYPE, "me")
+    assert sql(two.own, "SELECT shard FROM sharding_shard") == [(0,)]
 
 
 def test_an_import_spreads_no_shards_of_a_type_whose_resize_begins_meanwhile(

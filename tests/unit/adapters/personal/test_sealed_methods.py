@@ -7,8 +7,8 @@ from sharding_app.ports.journal import Journal
 
 WITHOUT_DOCUMENTS = {
     "archive", "close", "connect", "connections", "erase", "forget_states", "ids", "is_home", "last_seq", "lineage", "live_in", "locked",
-    "marked", "marks", "overdue", "own", "park", "recall", "remember", "remembered_shards", "secure", "set_aside", "settle",
-    "standing", "take", "timers", "trim", "trimmable", "unmark",
+    "marked", "marks", "overdue", "own", "park", "recall", "remember", "remembered_shards", "secure", "set_aside",
+    "standing", "stored_shards", "take", "timers", "trim", "trimmable", "unmark",
 }  # fmt: skip
 """Methods that carry no event, state, reply or argument, or do not store and return them."""
 
