@@ -43,7 +43,7 @@ from tests.support.scratch import empty_tables
 
 pytestmark = pytest.mark.asyncio
 
-SEEDS = range(4)
+SEEDS = range(6)
 ROUNDS = 40
 CLIENTS = FIRST, SECOND, THIRD = "first", "second", "third"
 PATIENCE_SECONDS = 120.0

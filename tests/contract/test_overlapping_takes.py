@@ -42,7 +42,7 @@ from tests.support.scratch import empty_tables
 
 pytestmark = pytest.mark.asyncio
 
-SEEDS = range(2)
+SEEDS = range(4)
 ROUNDS = 40
 TYPE, NUMBER = "tests.Taken", 7
 EIGHT, FOUR = Numbering(8), Numbering(4, revision=1)

@@ -86,7 +86,7 @@ async def _burst(run: Run, cluster: BenchCluster, count: int, shards: int) -> Re
     nodes, name = len(cluster.nodes), name_of(BenchTimed)
     await cluster.close()
     await _write(run, "b", count, shards)
-    due = await _now(run) + (run.seconds or BURST_AFTER_SECONDS)
+    due = await _now(run) + BURST_AFTER_SECONDS
     await run.database.arun(run.database.rows, MOVE, due, name, "b")
     await cluster.add(nodes)
     started = await _now(run)
