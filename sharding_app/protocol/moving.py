@@ -333,7 +333,7 @@ class Move:
 
     def _refuse_lost(self) -> Course:
         """End where DATABASE has lost a switch: messages and remembered ids of the shards are in
-        the target alone, and what is there is no copy.
+        the target alone, and its rows are no copy.
         """
         if shards := (yield from self._ask(Elsewhere(self._shards))):
             source, target = self._names(self._wanted.source), self._names(self._wanted.target)

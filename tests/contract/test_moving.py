@@ -483,7 +483,7 @@ class History:
 
     def _lapse(self) -> tuple[str, Write]:
         async def lapse(side: Side) -> object:
-            """The command was held up for so long that its closing is over."""
+            """Let a closing be over that its command has not renewed."""
             await side.store.renew_closings(side.type_id, list(range(SHARDS)), -1.0)
             return await side.store.open_lapsed(1)
 

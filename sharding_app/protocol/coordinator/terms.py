@@ -21,6 +21,10 @@ lost. So the election that begins an era also gives the numbers of each type a r
 below its term. A journal then goes back to the numbers that the cluster has, with the first shard
 that is taken there in the era.
 
+They may also have shards of which the cluster's server has lost the rows. So the coordinator of the
+era asks all of them, and makes these rows again, before a shard without a row gets a home
+(`Placement.unread`).
+
 A home whose row is lost may be valid in the former lineage for a while. Nodes that knew that
 lineage wait for the end of its leases before theirs come back (`protocol.liveness.node_lease`). A
 node that joins knows nothing of it, so it waits when it is elected, unless the rows show that

@@ -53,7 +53,7 @@ class Life:
         "It was there when the server went back in time."
 
     def shows(self, seen: int, last: str) -> bool:
-        """Whether its first notes are so many, and that is the last one of them."""
+        """Whether it has had that many notes, and `last` is the last one of them."""
         return seen <= len(self.notes) and self.notes[seen - 1][0] == last
 
     def over(self, seen: int) -> float:

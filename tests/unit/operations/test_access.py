@@ -1,4 +1,4 @@
-"""What is told about a person."""
+"""The answer to a person who asks for all data about them."""
 
 from typing import Any, cast
 

@@ -211,7 +211,7 @@ async def test_an_alias_that_leads_to_another_database_is_noticed(cluster: TwoJo
 async def test_a_database_that_the_cluster_has_left_while_it_was_away_is_not_used_again(
     cluster: TwoJournals,
 ) -> None:
-    """An operator has adopted a copy of it. What is stored in the former one is not in that."""
+    """An operator has adopted a copy of it, which has no event that the former one stores later."""
     await pay_all()
     nodes = list(cluster.nodes.values())
     cluster.second.stop()
