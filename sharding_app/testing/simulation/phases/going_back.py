@@ -78,9 +78,12 @@ def _forget_the_schedule(stage: Stage, bell: Named) -> None:
     schedules = world.witness.schedules
 
     async def operate() -> None:
-        for row in schedules.rows_of(made, entity):
-            await discard(world, client.asking, row.id)
-            schedules.is_discarded(str(row.key))
+        while rows := schedules.rows_of(made, entity):
+            for row in rows:
+                await discard(world, client.asking, row.id)
+                # One that fires meanwhile goes on under another id.
+                if row.key not in [each.key for each in schedules.rows_of(made, entity)]:
+                    schedules.is_discarded(str(row.key))
 
     client.loop.call_soon_threadsafe(lambda: stage.job(client.loop, operate()))
     stage.until(
