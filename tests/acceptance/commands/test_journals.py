@@ -255,6 +255,42 @@ for each in {0!r}:
 
 
 @pytest.mark.slow
+def test_entities_go_on_where_they_were_when_rows_of_shards_are_lost(
+    live_servers: Live, own_postgres: OwnPostgres
+) -> None:
+    """As after a failover to a standby that lacks these rows. The weights are others by then, and
+    the journal is down when the first node comes.
+    """
+    with live_servers.empty_database() as live:
+        sql(own_postgres.url, "CREATE DATABASE lost")
+        two = Two(live, urlunsplit(urlsplit(own_postgres.url)._replace(path="/lost")))
+        for arguments in (("migrate",), ("migrate", "--database", "journal_b", "sharding")):
+            made = two.manage(*arguments, "-v0")
+            assert made.returncode == 0, made.stderr
+        with two.program("sharding_node", "--name", "one") as one:
+            one.wait_line("^node one is up$")
+            pay(two)
+        assert two.count(ROWS["event"]) == (3 * len(HERE), 3 * len(THERE))
+        sql(two.database_url, "DELETE FROM sharding_shard WHERE journal <> ''")
+        sql(two.database_url, "UPDATE sharding_coordinator SET lineage = 'former/1'")
+        own_postgres.stop()
+        with two.program("sharding_node", "--name", "next", WEIGHT_OF_B="0") as node:
+            node.wait_line("^node next is up$")
+            again = two.manage("shell", "-v0", "-c", AGAIN.format(HERE[0]))
+            assert again.stdout.strip() == "4", again.stderr
+            judged = {
+                each["id"] for each in json.loads(two.manage("sharding_doctor", "--json").stdout)["findings"]
+            }
+            assert "sharding.D108" in judged
+            refused = two.manage("sharding_resize", TYPE, "--shards", str(2 * SHARDS))
+            assert refused.returncode == 2
+            assert "which shards lie in the journals journal_b" in refused.stderr
+            own_postgres.start()
+            again = two.manage("shell", "-v0", "-c", AGAIN.format(THERE[0]), seconds=60)
+            assert again.stdout.strip() == "4", again.stderr
+        assert two.count(ROWS["event"]) == (3 * len(HERE) + 1, 3 * len(THERE) + 1)
+
+
 def test_a_person_is_shown_and_erased_in_the_journal_that_has_the_data(two: Two, tmp_path: Path) -> None:
     by_journal = {
         journal_of("purses.Owner", shard_of(each, SHARDS), WEIGHTS): each for each in ("ann", *EVERY)

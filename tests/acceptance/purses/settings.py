@@ -15,7 +15,7 @@ ALLOWED_HOSTS = ["*"]
 DATABASES["journal_b"] = database(os.environ["JOURNAL_B_URL"])  # noqa: F405
 SHARDING = {
     **SHARDING,  # noqa: F405
-    "JOURNALS": {"default": 1, "journal_b": 1},
+    "JOURNALS": {"default": 1, "journal_b": int(os.environ.get("WEIGHT_OF_B", "1"))},
     "PERSONAL_KEYS": ["of the tests, and of no other cluster on earth"],
 }
 if direct := os.environ.get("LIFELINE_DATABASE"):
