@@ -463,6 +463,10 @@ class RegionRoutes:
             now,
         )
 
+    def wait_behind(self, pending: PendingCall) -> bool:
+        """Tell whether calls wait at the route that an outstanding call holds up."""
+        return bool(self.routes[self._astray.get(pending.request, pending.shard)].waiting)
+
     def knows(self, incarnation: Incarnation) -> bool:
         """Tell whether any route has led there."""
         return incarnation in self._shards_of

@@ -329,7 +329,7 @@ class RegionClient:
             if (
                 pending.call.command == EVENTS
                 and now < pending.deadline - MARGIN_SECONDS
-                and not self.regions[pending.call.type].routes[pending.shard].waiting
+                and not self.regions[pending.call.type].wait_behind(pending)
             ):
                 continue  # it waits for an event, and the home owes nothing
             if pending.home is not None:

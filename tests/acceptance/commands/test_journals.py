@@ -25,6 +25,7 @@ from tests.acceptance.commands.two_journals import (
     WEIGHTS,
     Two,
     copied,
+    made_on,
     number_of,
     pay,
     sql,
@@ -153,11 +154,7 @@ def test_a_journal_that_is_down_is_named_and_the_other_one_is_shown(
     live_servers: Live, own_postgres: OwnPostgres
 ) -> None:
     with live_servers.empty_database() as live:
-        sql(own_postgres.url, "CREATE DATABASE other")
-        two = Two(live, urlunsplit(urlsplit(own_postgres.url)._replace(path="/other")))
-        for arguments in (("migrate",), ("migrate", "--database", "journal_b", "sharding")):
-            made = two.manage(*arguments, "-v0")
-            assert made.returncode == 0, made.stderr
+        two = made_on(live, own_postgres)
         with two.program("sharding_node", "--name", "one") as one:
             one.wait_line("^node one is up$")
             pay(two)
@@ -262,11 +259,7 @@ def test_entities_go_on_where_they_were_when_rows_of_shards_are_lost(
     the journal is down when the first node comes.
     """
     with live_servers.empty_database() as live:
-        sql(own_postgres.url, "CREATE DATABASE lost")
-        two = Two(live, urlunsplit(urlsplit(own_postgres.url)._replace(path="/lost")))
-        for arguments in (("migrate",), ("migrate", "--database", "journal_b", "sharding")):
-            made = two.manage(*arguments, "-v0")
-            assert made.returncode == 0, made.stderr
+        two = made_on(live, own_postgres)
         with two.program("sharding_node", "--name", "one") as one:
             one.wait_line("^node one is up$")
             pay(two)

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from sharding_app.embedded import OwnPostgres
 from sharding_app.protocol.ids import shard_of
 from sharding_app.protocol.journals import journal_of
 from tests.support.live import Live
@@ -108,6 +109,16 @@ def number_of(two: Two) -> int:
 def pay(two: Two) -> None:
     paid = two.manage("shell", "-v0", "-c", PAY)
     assert paid.returncode == 0, paid.stderr
+
+
+def made_on(live: Live, server: OwnPostgres) -> Two:
+    """Return such a cluster with its tables, whose second journal lies on a server of its own."""
+    sql(server.url, "CREATE DATABASE other")
+    two = Two(live, urlunsplit(urlsplit(server.url)._replace(path="/other")))
+    for arguments in (("migrate",), ("migrate", "--database", "journal_b", "sharding")):
+        made = two.manage(*arguments, "-v0")
+        assert made.returncode == 0, made.stderr
+    return two
 
 
 def copied(two: Two, url: str, name: str = "moved") -> Two:
