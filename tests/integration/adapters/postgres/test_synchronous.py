@@ -152,6 +152,7 @@ async def test_a_commit_that_a_promotion_has_lost_was_never_acknowledged(
 async def test_rows_of_another_connection_are_settled_in_the_same_way(
     pair: PostgresPair, primary: dict[str, Any], journal: PostgresJournal
 ) -> None:
+    stored = [ROW._replace(name="E", payload=b"{}")]
     async with await connect(primary) as admin, await connect(primary) as other:
         pid, started = (
             await value(other, "SELECT pg_backend_pid()"),
@@ -164,12 +165,12 @@ async def test_rows_of_another_connection_are_settled_in_the_same_way(
         insert = asyncio.ensure_future(other.execute(INSERT, ["a", 1, 0, 1]))
         await waiting(admin)
         with pytest.raises(JournalUnavailable):
-            await journal.settle_of(Backend(pid, started), [ROW])
+            await journal.settle_of(Backend(pid, started), stored)
         with pytest.raises(psycopg.OperationalError):
             await insert
         assert await events(admin) == [("a", 1, 1)]
         pair.mend()
-        assert await journal.settle_of(Backend(pid, started), [ROW])
+        assert await journal.settle_of(Backend(pid, started), stored)
 
 
 @pytest.mark.parametrize("end", ["pg_cancel_backend", "pg_terminate_backend"])
