@@ -1,6 +1,6 @@
 """Writes the part of docs/simulation.md about code that no seed executes.
 
-    python manage.py sharding_simulate --seeds 33 --coverage --json > found.json
+    python manage.py sharding_simulate --seeds 96 --coverage --json > found.json
     python -m tests.simulation.unexecuted < found.json
 
 `unexecuted.toml` says what files with such code have in common, and which tests cover it. A file
