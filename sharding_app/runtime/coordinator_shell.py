@@ -270,6 +270,9 @@ class CoordinatorShell:
                         "shards without a home wait until all further journals say which shards they have, since this server"
                         " has gone on in another lineage: %s", told, extra={"action": "journals_unread"},
                     )  # fmt: skip
+            except Exception:
+                # Whatever it is: without another attempt these shards would wait for ever.
+                logger.exception("reading the further journals failed", extra={"action": "journals_unread"})
             await asyncio.sleep(REREAD_SECONDS)
 
     def _take_over(self, server: Server, members: list[Member], rows: list[ShardRow]) -> None:
