@@ -30,9 +30,6 @@ OTHERS_SECONDS = 1.5
 MOVED_SECONDS = 1.2
 TAKEN_OVER_SECONDS = 6.0
 ASKED_SECONDS = 0.5
-MOST_WAITING = 8
-"""Calls that wait for the journal. They count against the window of a link, which is small here:
-more of them would hold up calls to other shards of that node."""
 JOURNAL = "journal"
 
 
@@ -53,10 +50,9 @@ def journal_down(stage: Stage) -> None:
         _goes_back(stage, name, there)
     else:
         _begins(world, name, way)
-    waiting = there[: MOST_WAITING // 2 if way == "goes back" else MOST_WAITING]
-    calls = stage.calls([*waiting, *elsewhere], "add")
+    calls = stage.calls([*there, *elsewhere], "add")
     stage.until(
-        lambda: all(call.acknowledged for call in calls[len(waiting) :]),
+        lambda: all(call.acknowledged for call in calls[len(there) :]),
         OTHERS_SECONDS, f"shards elsewhere answer while {name} {way}",
     )  # fmt: skip
     if world.projections.are_there and way != "goes back":
@@ -86,8 +82,7 @@ def _goes_back(stage: Stage, name: str, entities: list[Named]) -> None:
     stage.until(lambda: all(call.acknowledged for call in calls), OTHERS_SECONDS, "events are stored")
     if not stage.is_over:
         server.fail_over()
-        asked = [each for each in entities if FENCED in each[0].commands]
-        stage.calls(asked[: MOST_WAITING // 2], FENCED)
+        stage.calls([each for each in entities if FENCED in each[0].commands], FENCED)
 
 
 def _key(world: World, entity: Named) -> ShardKey:
