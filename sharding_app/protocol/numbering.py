@@ -62,6 +62,10 @@ class Numbering(msgspec.Struct, frozen=True, array_like=True):
         """Tell whether there is such a shard now."""
         return 0 <= shard < self.modulus(shard)
 
+    def stands_for(self, shard: ShardId, theirs: "Numbering") -> ShardId:
+        """Return the shard that has the entities of `shard`, which lives by other numbers."""
+        return shard if self.has(shard) else shard % min(self.groups, theirs.groups)
+
     def step(self, at_once: int) -> int:
         """Return the number of changed groups after the present step, which concerns about
         `at_once` shards: one group at least.

@@ -278,21 +278,17 @@ class ClusterRows:
             if not theirs <= known:
                 declared = tuple(sorted((known | theirs) - {0}))
                 self.types[each.type] = msgspec.structs.replace(config, declared=declared)
-        for each in sorted(
-            found, key=lambda each: (self._stands_for(each) != each.shard, not each.at_home, -each.epoch)
-        ):
-            key = each.type, self._stands_for(each)
-            if key not in self.shards:
-                self.add_stopped(each.type, self.type_ids[each.type], {key[1]: each.epoch})
-                self.journals[key] = each.journal
+        stands = [
+            (self.types[each.type].numbering.stands_for(each.shard, each.numbering), each) for each in found
+        ]
+        # Itself before another one, where a home had it before a copy, and the latest.
+        stands.sort(key=lambda found: (found[0] != found[1].shard, not found[1].at_home, -found[1].epoch))
+        for shard, each in stands:
+            if (each.type, shard) not in self.shards:
+                self.add_stopped(each.type, self.type_ids[each.type], {shard: each.epoch})
+                self.journals[each.type, shard] = each.journal
         self.journals_read = era_of(self.coordinator.term)
         return True
-
-    def _stands_for(self, found: StoredShard) -> ShardId:
-        """Return the shard that has its entities, by the numbers here."""
-        numbering = self.types[found.type].numbering
-        groups = min(numbering.groups, found.numbering.groups)
-        return found.shard if numbering.has(found.shard) else found.shard % groups
 
     def stored_shards(self, name: str) -> list[StoredShard]:
         """Return the shards that lie in this further journal."""

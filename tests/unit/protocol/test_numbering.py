@@ -63,3 +63,24 @@ def test_some_numbers_cannot_be_reached(shards: int, wanted: int, why: str) -> N
     found = why_not(shards, wanted)
     assert why in found
     assert bool(found) is bool(why)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "shard", "theirs", "stands_for"),
+    [
+        (Numbering(6), 3, Numbering(6), 3),
+        (Numbering(6), 9, Numbering(12), 3),
+        (Numbering(6), 9, Numbering(6, 12, 4), 3),
+        (Numbering(6), 1, Numbering(2), 1),
+        (Numbering(6, 12, 4), 9, Numbering(12), 9),
+        (Numbering(6, 12, 4), 11, Numbering(12), 5),
+        (Numbering(12), 5, Numbering(3), 5),
+    ],
+)
+def test_a_shard_by_other_numbers_stands_for_one_that_has_its_entities(
+    numbers: Numbering, shard: int, theirs: Numbering, stands_for: int
+) -> None:
+    assert numbers.stands_for(shard, theirs) == stands_for
+    assert numbers.has(stands_for)
+    least = min(numbers.groups, theirs.groups)
+    assert stands_for % least == shard % least
