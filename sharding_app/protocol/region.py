@@ -11,7 +11,8 @@ them.
 
 Contract (promise 5): envelopes of one shard leave in the order of the calls. A call goes to a new
 home only after every call to the former home is answered, handed back or fenced. Calls that come
-back go first, in their old order.
+back go first, in their old order. When a home dies, a call there goes again unless a later one to
+the same entity does not.
 
 When the type gets other numbers of shards, each waiting call goes to the route of its new shard. A
 call that is outstanding at its former one is *astray*: the new route waits for it too, so that no
@@ -492,7 +493,14 @@ class RegionRoutes:
         for shard, group in by_shard.items():
             route = self.routes[shard]
             route.outstanding -= len(group)
-            again = [each for each in group if each.request in never_left or self._goes_again(each)]
+            again: list[PendingCall] = []
+            ended: set[EntityId] = set()
+            for pending in sorted(group, key=lambda each: each.request, reverse=True):
+                entity = pending.call.entity
+                if pending.request in never_left or self._goes_again(pending, overtaken=entity in ended):
+                    again.append(pending)
+                else:
+                    ended.add(entity)
             self._put_back(route, self._follow(again))
         for shard in sorted(self._shards_of.pop(incarnation, set()) | by_shard.keys()):
             route = self.routes[shard]
@@ -508,11 +516,16 @@ class RegionRoutes:
         for group in by_shard.values():
             self._found(group, now)
 
-    def _goes_again(self, pending: PendingCall) -> bool:
-        """Tell whether a call may be handled again, though its dead home may have handled it."""
+    def _goes_again(self, pending: PendingCall, *, overtaken: bool) -> bool:
+        """Tell whether a call may be handled again, though its dead home may have handled it.
+
+        `overtaken`: a later call to the entity does not go again, and may have taken effect there.
+        The home may have refused this one before, and the refusal is lost: taken now, it would take
+        effect behind the later one.
+        """
         pending.deaths += 1
         pending.attempt += 1
-        if pending.told or not pending.safe or pending.deaths >= MAX_DEATHS:
+        if overtaken or pending.told or not pending.safe or pending.deaths >= MAX_DEATHS:
             self._refuse(pending, "poisonous" if pending.deaths >= MAX_DEATHS else "fate_unknown")
             return False
         return True

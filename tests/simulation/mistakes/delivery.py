@@ -325,12 +325,22 @@ def _may_always_repeat(real: Any) -> Any:
     return may_repeat
 
 
+def _whatever_came_later(real: Any) -> Any:
+    def goes_again(self: RegionRoutes, pending: PendingCall, *, overtaken: bool = False) -> bool:
+        return bool(real(self, pending, overtaken=False))
+
+    return goes_again
+
+
 DELIVERY: dict[str, Mistake] = {
     "resend_off": Mistake((5, 8, 10), LinkSender, "due", _no_resends),
     "deduplication_off": Mistake((5, 8, 10), LinkReceiver, "take", _delivers_again),
     "frames_out_of_order": Mistake((5, 8, 10), LinkReceiver, "take", _takes_what_comes),
     "buffer_order_broken": Mistake((5,), RegionRoutes, "_forward_all", _in_the_old_order_no_more),
     "due_without_anything": Mistake((14,), LinkSender, "deadline", _due_without_anything),
+    "goes_again_behind_a_later_call": Mistake(
+        (5,), RegionRoutes, "_goes_again", _whatever_came_later, direct=True
+    ),
     "handed_back_goes_last": Mistake((5,), RegionRoutes, "_put_back", _behind_the_others),
     "queries_first": Mistake((2, 5), Shard, "deliver", _queries_first),
     "tells_go_nowhere": Mistake((8,), Outbox, "_put", _tells_go_nowhere),

@@ -89,3 +89,37 @@ def test_what_never_left_goes_again_whatever_it_is() -> None:
     assert [
         (each.pending.home, each.pending.attempt) for each in region.out if isinstance(each, Forward)
     ] == [("new", 1)]
+
+
+def region_with_three_under_way() -> RegionRoutes:
+    region = region_with_one_under_way()
+    region.submit(pending(2), 0.1)
+    other = PendingCall(3, Call("shop.Cart", "bob", "add", b""), 3, 0.0, 10.0)
+    region.submit(other, 0.1)
+    region.out.clear()
+    return region
+
+
+def test_no_call_goes_again_behind_a_later_one_whose_caller_waits_no_longer() -> None:
+    """The dead home may have refused the first one, its mailbox full, and have done the second."""
+    region = region_with_three_under_way()
+    region.abandon(region.pending[2], 0.15)
+    region.gone("dead", 0.2)
+    assert refusals(region) == {1: "fate_unknown", 2: "fate_unknown"}
+    assert list(region.pending) == [3]
+
+
+def test_no_call_goes_again_behind_a_later_one_that_may_not_be_handled_twice() -> None:
+    region = region_with_three_under_way()
+    region.pending[2].safe = False
+    region.gone("dead", 0.2)
+    assert refusals(region) == {1: "fate_unknown", 2: "fate_unknown"}
+    assert list(region.pending) == [3]
+
+
+def test_a_call_goes_again_behind_an_earlier_one_that_does_not() -> None:
+    region = region_with_three_under_way()
+    region.abandon(region.pending[1], 0.15)
+    region.gone("dead", 0.2)
+    assert refusals(region) == {1: "fate_unknown"}
+    assert list(region.pending) == [2, 3]
