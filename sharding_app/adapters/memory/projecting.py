@@ -109,13 +109,21 @@ class MemoryPart:
     def secure(self, firsts: Iterable[int]) -> int:
         """Commit a transaction in the further journal."""
         self.reach()
-        transactions, rows = self._there.transactions, self._there.projections
-        xid, transactions.next = transactions.next, transactions.next + 1
+        xid = self._committed()
         for first in firsts:
-            rows.secured[self.name, first] = xid
+            self._there.projections.secured[self.name, first] = xid
+        self._confirm()
+        return xid
+
+    def _committed(self) -> int:
+        transactions = self._there.transactions
+        xid, transactions.next = transactions.next, transactions.next + 1
+        return xid
+
+    def _confirm(self) -> None:
+        """Wait for the further journal's standby."""
         if self._there.standby.waited_for:
             raise ServerError("57014", f"the standby of the journal {self.journal!r} does not answer")
-        return xid
 
     def _copy(self) -> None:
         tables, there = self._tables, self._there.projections
@@ -139,8 +147,9 @@ class MemoryPart:
         there.followed.update(dict.fromkeys(self._types))
         there.types[self.name] = tuple(sorted(self._types))
         view = self._there.transactions.view()
-        began = self.secure(())
+        began = self._committed()
         there.begin_in(self.name, self.name, view, began)
+        self._confirm()
         self._tables.begin_in(self.name, self.key, view, began)
 
     def check(self, positions: Iterable[Position]) -> None:
