@@ -54,7 +54,7 @@ def told(world: World, *calls: Call) -> str:
 def erase(witness: Witness, epoch: int = 0) -> None:
     """Let the entity be erased while its operator waits."""
     witness.erasing[ENTITY] = [epoch]
-    witness.erased(1, "ledger-0", len(witness.journal.get(ENTITY, ())), [])
+    witness.erased("", 1, "ledger-0", len(witness.journal.get(ENTITY, ())), [])
     witness.erasing[ENTITY].clear()
 
 

@@ -245,6 +245,38 @@ def test_a_message_from_outside_is_missed_if_its_client_was_told_that_it_is_stor
     at.judge.look_back()
 
 
+@pytest.mark.parametrize(("since", "is_missed"), [(-1.0, False), (1.0, True)])
+def test_an_answer_says_nothing_of_a_tail_that_was_lost_while_it_was_on_its_way(
+    at: Stage, since: float, is_missed: bool
+) -> None:
+    at.judge.sent_from_outside("p-c0", "n", BOB, is_timer=False)
+    at.judge.tail_is_lost()
+    at.judge.is_stored("n", since)
+    if is_missed:
+        with fails("messages_arrive"):
+            at.judge.look_back()
+    else:
+        at.judge.look_back()
+
+
+@pytest.mark.parametrize(("first_ends", "is_wrong"), [("before", True), ("after", False)])
+def test_messages_that_a_client_stores_at_the_same_time_have_no_order(
+    at: Stage, first_ends: str, is_wrong: bool
+) -> None:
+    at.judge.sent_from_outside("p-c0", "m", BOB, is_timer=False)
+    if first_ends == "before":
+        at.judge.is_stored("m")
+    at.judge.sent_from_outside("p-c0", "n", BOB, is_timer=False)
+    at.judge.is_stored("n")
+    at.judge.is_stored("m")
+    at.commit(BOB, "n")
+    if is_wrong:
+        with fails("messages_keep_their_order"):
+            at.commit(BOB, "m")
+    else:
+        at.commit(BOB, "m")
+
+
 def test_an_operator_has_only_what_nothing_else_is_done_about(at: Stage) -> None:
     at.stage(ANN, "a", pay("m", "sim.Safe/safe", "lose"))
     at.commit(ANN, "a")

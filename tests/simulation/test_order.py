@@ -46,7 +46,7 @@ def test_a_call_whose_trace_is_erased_may_take_effect_anew_behind_later_ones(wor
     for call in calls:
         witness.called(call, None, None)
     witness.journal[ENTITY] = stored("first")
-    witness.erased(1, "ledger-0", 1, [])
+    witness.erased("", 1, "ledger-0", 1, [])
     assert [call.forgotten for call in calls] == [True, False]
     judge(calls, stored("second", "first"))
 
@@ -57,7 +57,7 @@ def test_a_call_that_is_answered_is_not_sent_again_whatever_is_erased(world: Wor
         witness.called(call, None, None)
     calls[0].ended = 1.0
     witness.journal[ENTITY] = stored("first")
-    witness.erased(1, "ledger-0", 1, [])
+    witness.erased("", 1, "ledger-0", 1, [])
     with pytest.raises(PromiseBroken, match=r"me#1 took effect after its later call #2"):
         judge(calls, stored("second", "first"))
 
@@ -67,6 +67,6 @@ def test_a_call_that_stored_nothing_before_an_erasure_keeps_its_place(world: Wor
     for call in calls:
         witness.called(call, None, None)
     witness.journal[ENTITY] = stored("of another client")
-    witness.erased(1, "ledger-0", 1, [])
+    witness.erased("", 1, "ledger-0", 1, [])
     with pytest.raises(PromiseBroken, match=r"me#1 took effect after its later call #2"):
         judge(calls, stored("second", "first"))

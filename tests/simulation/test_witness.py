@@ -57,7 +57,7 @@ def test_an_erasure_whose_home_is_gone_takes_nothing_that_came_later(told: str, 
                 epoch + (told == "of another epoch"),
                 before if told == "before its last event" else world.now,
             )
-        witness.erased(world.server.cluster.type_ids["sim.Diary"], diary[1], 1, [])
+        witness.erased("", world.server.cluster.type_ids["sim.Diary"], diary[1], 1, [])
         failure = world.failure
         assert (failure is not None and failure.name == "nothing_is_erased_late") is late
 

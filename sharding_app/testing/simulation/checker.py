@@ -154,7 +154,7 @@ class Witness:
             each.journal.on_commit = functools.partial(self.committed, name)
             each.journal.on_taken = self.number_taken
             each.standby.on_lost = functools.partial(self.went_back, name)
-            each.journal.on_erase = self.erased
+            each.journal.on_erase = functools.partial(self.erased, name)
             each.journal.on_archive = self.archived
             each.journal.on_snapshot = self.snapshot_taken
         self.erasing: dict[str, list[Epoch]] = {}
@@ -281,8 +281,13 @@ class Witness:
             raise PromiseBroken(1, "one_writer", f"{writer} books {token!r}, and no fence looks at it")
 
     @recorded
-    def erased(self, type_id: int, entity_id: str, events: int, messages: Sequence[Stored]) -> None:
-        """Check promise 3 at an erasure: only entities for which an operator waits are erased."""
+    def erased(
+        self, name: str, type_id: int, entity_id: str, events: int, messages: Sequence[Stored]
+    ) -> None:
+        """Check promise 3 at an erasure: only entities for which an operator waits are erased.
+
+        With several journals it has a part in the cluster's own too, for messages from outside.
+        """
         entity = f"{self.name_of(type_id)}/{entity_id}"
         self._trace.note("world", entity, "%s is erased, %d events", entity, events)
         epoch = self._epoch_of(entity)
@@ -294,10 +299,12 @@ class Witness:
                 f"{events} events went, and the operator was told of the end before",
                 entity,
             )
-        self.world.transition("entity", "stored", "erased")
-        self.world.projections.erased((type_id, entity_id))
         self.messages.is_erased(type_id, entity_id, messages)
-        self._is_gone(entity)
+        server = self.world.servers[name]
+        if events or self.world.server_of_entity(self.name_of(type_id), entity_id) is server:
+            self.world.transition("entity", "stored", "erased")
+            self.world.projections.erased((type_id, entity_id))
+            self._is_gone(entity)
 
     @recorded
     def archived(self, type_id: int, entity_id: str) -> None:
@@ -693,7 +700,7 @@ class Witness:
                 raise PromiseBroken(3, "acknowledged_is_stored", f"no row of {call.books!r}", call.entity)
             return
         if call.command == "send_on":
-            self.messages.is_stored(str(call.value))
+            self.messages.is_stored(str(call.value), call.began)
             return
         entries = self.journal.get(call.entity, ())
         if call.began <= self._erased_at.get(call.entity, -1.0):

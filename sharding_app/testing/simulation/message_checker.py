@@ -19,6 +19,7 @@ contradict.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -137,6 +138,12 @@ class MessageChecker:
         "By target in memory: the tokens that it has heard, each once."
         self._numbers: Counter[str] = Counter()
         self._in_doubt: dict[str, None] = {}
+        self._inserting: dict[str, tuple[str, str]] = {}
+        "Messages that clients store now, with the client and the target."
+        self._beside: dict[str, list[str]] = {}
+        "For a message from outside: those that its client stored at the same time."
+        self._lost_at = -math.inf
+        "When the server has lost its last commits."
         "Messages from outside that may be stored late, or not at all."
         self._sure: dict[str, None] = {}
         "Messages without an event that must arrive: their sender was told that they are stored."
@@ -180,14 +187,25 @@ class MessageChecker:
     def sent_from_outside(self, client: str, token: str, target: str, *, is_timer: bool) -> None:
         """Note a message that a client stores."""
         self._numbers[client] += 1
+        for other, pair in self._inserting.items():
+            if pair == (client, target):
+                self._beside.setdefault(token, []).append(other)
+                self._beside.setdefault(other, []).append(token)
+        self._inserting[token] = client, target
         self._without_event(client, token, target, "later" if is_timer else "durably")
 
-    def is_stored(self, token: str) -> None:
-        """Note that the sender of a message without an event was told of its storage."""
-        self._sure[token] = None
+    def is_stored(self, token: str, since: float = math.inf) -> None:
+        """Note that the sender of a message without an event was told of its storage.
+
+        `since`: when it asked. It may be told of a commit that the server has lost meanwhile.
+        """
+        self._inserting.pop(token, None)
+        if since > self._lost_at:
+            self._sure[token] = None
 
     def is_in_doubt(self, token: str) -> None:
         """Note that a message from outside may be stored, and later than the next one."""
+        self._inserting.pop(token, None)
         self._in_doubt[token] = None
 
     def tries(self, token: str) -> int:
@@ -233,6 +251,7 @@ class MessageChecker:
         Of several servers another one still has what went with it.
         """
         self._sure.clear()
+        self._lost_at = self._world.now
         if self._world.journals:
             self._counts_money = False
 
@@ -431,6 +450,8 @@ class MessageChecker:
         for token in before:
             other = self.messages.get(token)
             if other is None or (other.sender, other.target) != (message.sender, message.target):
+                continue
+            if other.token in self._beside.get(message.token, ()):
                 continue
             theirs = self._order(other)
             if theirs is not None and theirs > mine:
