@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sharding_app.testing.simulation.harness import Stage
 from sharding_app.testing.simulation.hosts import home_of as at_home
 from sharding_app.testing.simulation.in_memory import BELL, LAMP
-from sharding_app.testing.simulation.liveness import home_of
+from sharding_app.testing.simulation.liveness import home_of, place_of
 from sharding_app.testing.simulation.operators import discard
 from sharding_app.testing.simulation.phases.scheduled import goes_on
 from sharding_app.testing.simulation.promises import PromiseBroken
@@ -37,6 +37,8 @@ def going_back(stage: Stage) -> None:
         return
     lamps, bells = ([each for each in entities if each[0] is made] for made in (LAMP, BELL))
     _rest(stage, lamps)
+    # A caller may still know a home that has died in turmoil, and is told so once.
+    stage.reach_all("singletons answer in calm", entities=bells)
     for bell in bells:
         _forget_the_schedule(stage, bell)
     world.server.standby.part(asynchronous=True)
@@ -44,9 +46,14 @@ def going_back(stage: Stage) -> None:
         _start_again(stage, bell)
     _light(stage, entities)
     before = _objects(stage, entities)
+    rows = _epochs(stage, entities)
     world.witness.is_losing_its_tail()
     world.server.fail_over()
+    are_moved = _epochs(stage, entities) != rows
     _is_noticed(stage)
+    if are_moved:  # the coordinator has moved a shard meanwhile, and the server has lost that
+        stage.reach_all("entities in memory answer after a failover", AGAIN_SECONDS, entities, promise=18)
+        return
     _stay(stage, before)
     _are_stored_again(stage, lamps)
     if bells:
@@ -108,6 +115,10 @@ def _objects(stage: Stage, entities: Sequence[Named]) -> dict[Named, object]:
         shard = None if home is None or home.node is None else at_home(home.node, made.name, entity)
         found[each] = None if shard is None else shard.slots[entity].entity
     return found
+
+
+def _epochs(stage: Stage, entities: Sequence[Named]) -> list[int]:
+    return [place_of(stage.world, each).epoch for each in entities]
 
 
 def _is_noticed(stage: Stage) -> None:
