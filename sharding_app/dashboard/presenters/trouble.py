@@ -91,7 +91,7 @@ def drops(look: Look) -> list[View]:
 
 DROP_COUNTERS = frozenset(
     (
-        "handler_failed", "mailbox_full", "recovery_failed", "recovery_refused", "stopped_by_force",
+        "handler_failed", "mailbox_full", "journal_still", "recovery_failed", "recovery_refused", "stopped_by_force",
         "stop_handler_failed", "after_commit_failed",
         "not_committed_fenced", "not_committed_refused", "not_committed_superseded",
     )
@@ -104,6 +104,7 @@ def reason(code: str) -> str:
         "timeout": _("no answer in time"),
         "buffer_full": _("the caller's buffer was full"),
         "mailbox_full": _("too many commands waited for one entity"),
+        "journal_still": _("too many calls of one process waited for a journal that did not go on"),
         "no_host": _("no node hosts the type"),
         "fate_unknown": _("its node died while it was in flight"),
         "poisonous": _("two nodes died while it was in flight"),

@@ -5,6 +5,10 @@ Contract: parts share no queue, so a journal that is down, slow or full stops it
 The node's first part has the journal in the cluster's own database, and is the only one where
 `JOURNALS` names no other.
 
+All parts share the links of the node, and with them the credit of each calling process. A healthy
+journal that is slow slows its callers down by it. The calls that wait for one that *stands still*
+take half of it at most, and later ones are refused: calls to other journals go on.
+
 A further journal is looked at all the time. Nothing of it is used before it has said that it
 belongs to this cluster, and is the database that the cluster knows by that name. When its server
 goes on in another lineage, after a failover or a restore, its last events may be missing there: the
@@ -17,7 +21,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 
-from sharding_app.ports.journal import Journal, JournalOfAnother, JournalUnavailable
+from sharding_app.ports.journal import Journal, JournalOfAnother, JournalUnavailable, Owned
 from sharding_app.ports.store import ClusterStore, StoreUnavailable
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
 from sharding_app.protocol.numbering import Numbering
@@ -26,13 +30,16 @@ from sharding_app.runtime.base.shared_round import Rounds
 from sharding_app.runtime.delivery.deliverer import Deliverer
 from sharding_app.runtime.hosting.following import Following
 from sharding_app.runtime.hosting.marks import Marks
+from sharding_app.runtime.hosting.parked import Backlog
 from sharding_app.runtime.hosting.type_host import TypeHost
 from sharding_app.runtime.journal.loader import Permits
 from sharding_app.runtime.journal.writer import JournalWriter
 
 logger = logging.getLogger("sharding.journal")
 
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 0.5
+STILL_SECONDS = 0.5
+"""A journal that has answered no look, or ended no commit, for this time stands still."""
 REFUSED_SECONDS = 5.0
 
 
@@ -64,10 +71,25 @@ class JournalPart:
         "Of messages from other journals, if there are others."
         self.hosts: dict[str, TypeHost] = {}
         "By the names of their types."
+        self.backlog = Backlog()
+        "Envelopes that wait in mailboxes of these."
+        self.early = Backlog()
+        "Envelopes that wait with these until the row of their shard is read."
+        self.has_room: Callable[[Incarnation], bool] = lambda _: True
+        """Tells whether more calls of a process may wait for journals that stand still, or for
+        rows."""
+        self.is_silent = False
+        "A look has had no answer for `STILL_SECONDS`."
         self.trouble = "" if not name else "it has not answered yet"
         "Why nothing of this journal is used now; empty: it is used."
         self._left: dict[tuple[str, ShardId], Epoch] = {}
         "Shards that have left it, and the epochs at which that was last said."
+
+    def stands_still(self) -> bool:
+        """Tell whether nothing is known to come out of the journal now, if there are others."""
+        if self.others is None:
+            return False
+        return bool(self.trouble) or self.is_silent or self.writer.stands_for > STILL_SECONDS
 
     async def take(
         self,
@@ -91,6 +113,9 @@ class JournalPart:
             self._say_left(type_name, shard, shards[shard], journal)
         await self.secured.next()
         return taken.shards, taken.uses_messages
+
+    def fall_silent(self) -> None:
+        self.is_silent = True
 
     def _say_left(self, type_name: str, shard: ShardId, epoch: Epoch, journal: str) -> None:
         if self._left.get((type_name, shard), 0) >= epoch:
@@ -157,11 +182,20 @@ class JournalWatch:
             return "the cluster knows its database as that of another journal"
         return _elsewhere(self._part.name, known, found)
 
+    async def _own(self) -> Owned:
+        part = self._part
+        late = asyncio.get_running_loop().call_later(STILL_SECONDS, part.fall_silent)
+        try:
+            return await part.journal.own(self._cluster_id)
+        finally:
+            late.cancel()
+            part.is_silent = False
+
     async def look(self) -> str:
         """Look once; return why the journal cannot be used, or nothing."""
         part = self._part
         try:
-            found = await part.journal.own(self._cluster_id)
+            found = await self._own()
             if not self._place:
                 name, known = await self._store.journal_place(part.name, found.place)
                 if name != part.name:

@@ -41,6 +41,7 @@ from sharding_app.protocol.records import ShardRow
 from sharding_app.runtime.asking.regions import RegionClient
 from sharding_app.runtime.asking.shard_locator import ShardLocator
 from sharding_app.runtime.base.config import NodeConfig, NodePorts
+from sharding_app.runtime.base.interfaces import NO_CALLER
 from sharding_app.runtime.base.shared_round import Rounds
 from sharding_app.runtime.delivery.deliverer import Deliverer
 from sharding_app.runtime.hosting.following import Following
@@ -122,6 +123,9 @@ class NodeHost:
         self._held: list[tuple[Incarnation, list[Deliver]]] = []
         "Envelopes that came while the lease was lost."
         self._held_bytes: dict[Incarnation, int] = {}
+        window = node.config.links.window_bytes
+        self._still_share = window // 2 if ports.journals else window
+        "The most of a process's credit that calls to journals that stand still take."
         self._one_stopped = asyncio.Event()
         self._resumed = 0
         "How often the node's lease has come back."
@@ -145,6 +149,7 @@ class NodeHost:
         if ports.journals:
             for part in self.parts:
                 part.others = self._journal_named
+                part.has_room = self._has_room
                 part.marks = Marks(
                     part.journal, part.hosts, self._journal_named, self._journals_named, node.may_handle
                 )
@@ -276,7 +281,20 @@ class NodeHost:
         self._pass_on(source, envelopes)
 
     def waiting_bytes(self, peer: Incarnation) -> int:
-        return sum(host.backlog.of(peer) for host in self.all_hosts()) + self._held_bytes.get(peer, 0)
+        """Return the bytes of a process's envelopes that count against its credit."""
+        moves = sum(part.backlog.of(peer) for part in self.parts if not part.stands_still())
+        return moves + min(self._still_bytes(peer), self._still_share) + self._held_bytes.get(peer, 0)
+
+    def _still_bytes(self, peer: Incarnation) -> int:
+        """Return the bytes of those that wait for a journal that stands still, or for a shard's
+        row: that may wait for its journal.
+        """
+        still = sum(part.backlog.of(peer) for part in self.parts if part.stands_still())
+        return still + sum(part.early.of(peer) for part in self.parts)
+
+    def _has_room(self, peer: Incarnation) -> bool:
+        """Tell whether one more envelope of a process may wait for a journal that stands still."""
+        return peer in (self._node.incarnation, NO_CALLER) or self._still_bytes(peer) < self._still_share
 
     def _pass_on(self, source: Incarnation, envelopes: list[Deliver]) -> None:
         if len(self.endpoints) == 1 or len({each.type for each in envelopes}) == 1:

@@ -101,7 +101,8 @@ class EarlyEnvelopes:
     here. To hand one back and take the next would reverse their order. So once one is handed back
     because its epoch is over here, all later ones of that epoch are handed back too. They count
     against their sender's credit until their callers give up: the row, or the shard's lease, may be
-    long in coming, and the sender has calls for other types too.
+    long in coming, and the sender has calls for other types too. Where the shard may lie in one of
+    several journals, only so many may wait, and others are refused.
     """
 
     def __init__(
@@ -111,25 +112,34 @@ class EarlyEnvelopes:
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         receive: Callable[[Incarnation, Sequence[Deliver]], None],
         expired: Callable[[Incarnation, Deliver], None],
+        refuse: Callable[[Incarnation, Deliver], None],
+        has_room: Callable[[Incarnation], bool],
     ) -> None:
-        """`receive` takes envelopes whose shard is decided; `expired` fails one."""
+        """`receive` takes envelopes whose shard is decided; `expired` and `refuse` fail one;
+        `has_room` tells whether one more of a process may wait.
+        """
         self.waiting: dict[tuple[ShardId, Epoch], list[Work]] = {}
         self._homes = homes
         self._backlog = backlog
         self._spawn = spawn
         self._receive = receive
         self._expired = expired
+        self._refuse = refuse
+        self._has_room = has_room
 
     def keep(self, source: Incarnation, message: Deliver) -> bool:
-        """Keep an envelope whose epoch may become ours, and later ones behind it.
+        """Keep an envelope whose epoch may become ours, and later ones behind it, or refuse it.
 
         False: it is not early.
         """
         key = message.shard, message.epoch
         waiting = self.waiting.get(key)
+        if waiting is None and not self._homes.may_come(*key):
+            return False
+        if not self._has_room(source):
+            self._refuse(source, message)
+            return True
         if waiting is None:
-            if not self._homes.may_come(*key):
-                return False
             waiting = self.waiting[key] = []
             self._spawn(self._pass_on(*key))
         waiting.append((source, message))

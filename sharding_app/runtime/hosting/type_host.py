@@ -80,6 +80,11 @@ class Part(Protocol):
     secured: Rounds
     others: Callable[[str], Journal] | None
     "Returns another journal by its name, if there are others."
+    backlog: Backlog
+    early: Backlog
+    has_room: Callable[[Incarnation], bool]
+
+    def stands_still(self) -> bool: ...
 
     @property
     def clusters(self) -> "Part | None":
@@ -140,7 +145,7 @@ class TypeHost:
         self.shards: dict[ShardId, ResidentShard] = {}
         self.stopped_at = region.stopped_at
         self.counters: Counter[str] = Counter()
-        self.backlog = Backlog()
+        self.backlog = part.backlog
         self.taken = self.backlog.taken
         self.waits = self.backlog.waits
         self.send = send
@@ -178,8 +183,9 @@ class TypeHost:
             config.recovery, ports.watch,
         )  # fmt: skip
         self.early = EarlyEnvelopes(
-            self.shard_life, self.backlog, self.spawn, region.receive, self.execution.replies.expired
-        )
+            self.shard_life, part.early, self.spawn, region.receive, self.execution.replies.expired,
+            self._refuse_still, part.has_room,
+        )  # fmt: skip
         self.life_in = region.life_in
         self.shards_changed = region.shards_changed
         self._region = region
@@ -236,6 +242,7 @@ class TypeHost:
         shards = self.shards
         early = self.early.waiting
         execution = self.execution
+        stands_still = self.part.stands_still()
         for message in messages:
             if message.deadline_ms and message.deadline_ms <= now_ms:
                 execution.replies.expired(source, message)  # no entity is loaded for it
@@ -250,6 +257,9 @@ class TypeHost:
                     continue
             if message.command in FOR_THE_HOME:
                 self._for_the_home(source, message, shard)
+                continue
+            if stands_still and not self.part.has_room(source):
+                self._refuse_still(source, message)
                 continue
             verdict, slot = shard.deliver(source, message, now)
             if shard.evicted:
@@ -428,9 +438,19 @@ class TypeHost:
         return told is None or told.numbering.shard_of(entity) == number
 
     def _refuse_full(self, source: Incarnation, message: Deliver) -> None:
-        self.counters["mailbox_full"] += 1
-        self.meter.trouble(message.entity, message.command, "mailbox_full")
         text = f"{self._mailbox_limit} commands wait for {message.type!r} {message.entity!r}: slow down"
+        self._refuse(source, message, "mailbox_full", text)
+
+    def _refuse_still(self, source: Incarnation, message: Deliver) -> None:
+        text = (
+            f"{message.type!r} {message.entity!r}: many calls of this process wait for a journal that does not go on, so no"
+            " more of them may wait (LINK_WINDOW_BYTES)"
+        )
+        self._refuse(source, message, "journal_still", text)
+
+    def _refuse(self, source: Incarnation, message: Deliver, why: str, text: str) -> None:
+        self.counters[why] += 1
+        self.meter.trouble(message.entity, message.command, why)
         self.execution.replies.refuse(source, message, BufferFull(text))
 
     @property

@@ -185,6 +185,7 @@ class Appender:
         return self._locked.behind(batch) if self._locked else batch
 
     def _commit(self, batch: list[Commit], rows: list[EventRow], at: datetime | None) -> None:
+        self._backlog.ended()
         self._figures.commits += len(batch)
         self._figures.rows += len(rows)
         for each in batch:
@@ -233,6 +234,7 @@ class Appender:
     def _fail(
         self, failed: list[Commit], batch: list[Commit], why: NotCommitted, detail: str = ""
     ) -> list[Commit]:
+        self._backlog.ended()
         marked = {id(each) for each in failed}
         self._figures.failures += len(failed)
         _resolve(failed, why, detail)

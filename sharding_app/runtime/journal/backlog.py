@@ -55,6 +55,8 @@ class Backlog:
         self._busy: set[Key] = set()
         "All of these shards."
         self._tries_stuck = False
+        self.ended_at = 0.0
+        "By the loop's time: when a commit ended last, or the first that waits was put here."
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -67,12 +69,17 @@ class Backlog:
         return len(self._began)
 
     def put(self, commit: Commit) -> None:
+        if not (self._began or self.waiting):
+            self.ended()
         self._waiting.append(commit)
         rows = len(commit.rows)
         self._rows += rows
         if not self._busy or commit.key not in self._busy:
             self._ready += rows
         self.look()
+
+    def ended(self) -> None:
+        self.ended_at = asyncio.get_running_loop().time()
 
     def look(self) -> None:
         """Wake an idle appender if something waits for it, now or when the time has come."""

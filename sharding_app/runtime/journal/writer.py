@@ -31,6 +31,7 @@ class JournalWriter:
 
     def resume(self) -> None:
         """Go on with the commits that wait: the lease is valid again."""
+        self._backlog.ended()
         self._backlog.look()
 
     def committed(self, rows: Sequence[EventRow]) -> None:
@@ -50,6 +51,14 @@ class JournalWriter:
     def overlapping(self) -> int:
         """Number of appends that began while another one was under way."""
         return self._backlog.overlapping
+
+    @property
+    def stands_for(self) -> float:
+        """Seconds for which commits have waited, and none has ended. 0: none waits."""
+        backlog = self._backlog
+        if not (backlog.under_way or backlog.waiting):
+            return 0.0
+        return asyncio.get_running_loop().time() - backlog.ended_at
 
     @property
     def locked_shards(self) -> int:

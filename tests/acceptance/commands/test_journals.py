@@ -244,6 +244,49 @@ def test_a_journal_that_is_down_is_named_and_the_other_one_is_shown(
             node.stop()
 
 
+FLOOD = f"""
+import asyncio
+from collections import Counter
+from tests.acceptance.purses.entities import Purse
+
+async def ends():
+    flood = [asyncio.ensure_future(Purse.ref(each, timeout=6).pay(1)) for each in {THERE!r} * 200]
+    for _ in range(5):
+        print("paid", await asyncio.gather(*(Purse.ref(each, timeout=6).pay(1) for each in {HERE!r})))
+    ended = await asyncio.gather(*flood, return_exceptions=True)
+    print("flood", sorted(Counter(type(each).__name__ for each in ended).items()))
+
+asyncio.run(ends())
+"""
+SMALL = "65536"
+
+
+@pytest.mark.slow
+def test_commands_for_one_journal_go_on_while_many_wait_for_another(
+    live_servers: Live, own_postgres: OwnPostgres
+) -> None:
+    """Far more than the link's window holds."""
+    with live_servers.empty_database() as live:
+        two = made_on(live, own_postgres)
+        with two.program("sharding_node", "--name", "one", LINK_WINDOW=SMALL) as one:
+            one.wait_line("^node one is up$")
+            pay(two)
+            own_postgres.stop()
+            flooded = two.manage("shell", "-v0", "-c", FLOOD, LINK_WINDOW=SMALL)
+            assert flooded.returncode == 0, flooded.stderr
+            paid = [line for line in flooded.stdout.splitlines() if line.startswith("paid")]
+            assert paid == [f"paid {[cents] * len(HERE)}" for cents in range(4, 9)]
+            ended = re.search(
+                r"^flood \[\('AskTimeout', (\d+)\), \('BufferFull', (\d+)\)\]$", flooded.stdout, re.MULTILINE
+            )
+            assert ended is not None, flooded.stdout
+            assert int(ended[1]) + int(ended[2]) == 200 * len(THERE)
+            own_postgres.start()
+            again = two.manage("shell", "-v0", "-c", AGAIN.format(THERE[0]))
+            assert again.returncode == 0, again.stderr
+            one.stop()
+
+
 REGISTER = """
 from tests.acceptance.purses.entities import Owner
 for each in {0!r}:

@@ -21,5 +21,8 @@ SHARDING = {
 if direct := os.environ.get("LIFELINE_DATABASE"):
     DATABASES[direct] = dict(DATABASES["default"])  # noqa: F405
     SHARDING["LIFELINE_DATABASE"] = direct
+if window := int(os.environ.get("LINK_WINDOW", "0")):
+    parts = dict.fromkeys(("LINK_MAX_FRAME_BYTES", "LINK_MAX_MESSAGE_BYTES"), window // 4)
+    SHARDING |= {"LINK_WINDOW_BYTES": window, **parts}
 if os.environ.get("WITHOUT_JOURNALS"):
     del SHARDING["JOURNALS"]

@@ -193,5 +193,6 @@ JOURNALS: dict[str, Mistake] = {
     "a_journal_keeps_former_numbers": Mistake((0, 1, 2, 10, 15), JournalWrites, "_refile", lambda _: nothing),
     "lost_rows_are_not_made_again": Mistake((1, 2, 4), ClusterRows, "restore", _makes_no_row),
     "resizes_wait_for_no_journal": Mistake((1, 2, 4), ClusterRows, "check_journals", lambda _: nothing),
+    "no_journal_stands_still": Mistake((10,), JournalPart, "stands_still", lambda _: no),
     "new_lineages_raise_no_revisions": Mistake((10,), ClusterRows, "raise_term", _with_the_former_revisions),
 }
