@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sharding_app.testing.simulation.harness import Stage
 from sharding_app.testing.simulation.liveness import home_of
+
+if TYPE_CHECKING:
+    from sharding_app.runtime.links.links import Links
+    from sharding_app.testing.simulation.loop import SimLoop
 
 MOST_ENTITIES = 3
 ROUNDS = 5
@@ -42,9 +48,27 @@ def forgotten(stage: Stage) -> None:
     links._table.forget(float("inf"), lost=False)
     links._table._positions.clear()
     world.trace.note("world", None, "%s forgets the links on which nothing is under way", links.incarnation)
+    if world.seed % 4:
+        _repeat(stage, slot.process.loops[0], links, theirs)
     calls = stage.calls(called * ROUNDS, "add")
     stage.until(
         lambda: all(each.acknowledged for each in calls),
         STORED_SECONDS, "a link begins again with all that was under way",
     )  # fmt: skip
     world.transition("link", "forgotten by its peer", "begun again")
+
+
+def _repeat(stage: Stage, loop: SimLoop, links: Links, theirs: Links) -> None:
+    """Let a repetition of the stream's first frame come late.
+
+    It is empty and bears no time of its reader, which its writer had not heard yet. So the node
+    begins the stream again with it.
+    """
+    link, now = theirs._tasks[links.incarnation].link, theirs._clock.now()
+    data = link._writer.write(link._sender.stream, 1, 0, 0, 0, 0, (), int(now * 1000))
+
+    async def comes() -> None:
+        await links.take(data)
+
+    stage.job(loop, comes())
+    stage.until(lambda: stage.is_idle, QUIET_SECONDS, "a late repetition comes")
