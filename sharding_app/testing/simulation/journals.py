@@ -74,6 +74,8 @@ class JournalChecker:
         "Shards of which the cluster's server has lost that they lie in another journal."
         self._fenced: dict[ShardKey, Lineage] = {}
         "The lineage of the former journal when a move has fenced the shard there."
+        self._had: dict[ShardKey, dict[str, dict[Any, Any]]] = {}
+        "What it had of the shard then."
         world.server.cluster.on_switch = self._moves
         for name, server in world.journals.items():
             server.cluster.on_take = lambda *taken, name=name: self._is_taken(name, *taken)
@@ -92,7 +94,10 @@ class JournalChecker:
 
     def fenced(self, keys: Iterable[ShardKey], name: str) -> None:
         """Note that a move has fenced shards in the journal that they leave."""
-        self._fenced |= dict.fromkeys(keys, self._world.servers[name].identity.lineage)
+        server = self._world.servers[name]
+        for key in keys:
+            self._fenced[key] = server.identity.lineage
+            self._had[key] = _rows_of(self._world, server, key)
 
     def _moves(self, key: ShardKey, move: MoveRow) -> None:
         """Check a shard in the moment in which it moves to another journal."""
@@ -114,6 +119,8 @@ class JournalChecker:
             for message, row in here["messages"].items()
             if message not in marks or marks[message].partial
         }
+        for what in ("events", "snapshots"):
+            there[what] = _not_trimmed(there[what], here[what], self._had[key][what])
         for what, rows in here.items():
             if rows != there[what]:
                 detail = f"{what} in {move.source!r}: {_short(rows, there[what])}, and in {move.target!r}: {_short(there[what], rows)}"
@@ -235,6 +242,23 @@ def _rows_of(world: World, server: MemoryServer, key: ShardKey) -> dict[str, dic
         "snapshots": snapshots,
         "remembered entities": dict(rows.remembered.get((type_id, shard), {})),
         "messages": {each.row.id: each.row._replace(epoch=0) for each in messages},
+    }
+
+
+def _not_trimmed(copied: dict[Any, Any], rows: dict[Any, Any], had: dict[Any, Any]) -> dict[Any, Any]:
+    """Return the copied rows without those that went behind the fence, and that were older than all
+    that are left of their entity.
+
+    The former home trims an entity without a look at the fence, as nothing needs such rows. It may
+    do so behind the last comparison. `had`: the rows at the fence.
+    """
+    oldest: dict[Any, int] = {}
+    for entity, seq in rows:
+        oldest[entity] = min(seq, oldest.get(entity, seq))
+    return {
+        (of, seq): row
+        for (of, seq), row in copied.items()
+        if (of, seq) not in had or seq >= oldest.get(of, 0)
     }
 
 
