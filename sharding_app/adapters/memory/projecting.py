@@ -180,7 +180,8 @@ class MemoryPart:
         """Return the steps of a turn."""
         tables, server = self._tables, self._server
         tables.register(self.name, self._types, server.transactions.view())
-        if self.journal:
+        if self.journal and self.key not in tables.positions:
+            yield Lock(("version", self.name), shared=True)
             self._begin()
         server.transactions.begin(server.serving)
         work = turn(first, last, self._types, self._limits, careful=careful)

@@ -249,6 +249,8 @@ class Operator:
         places = [key_of(name, journal) for journal in self._world.servers]
 
         def steps() -> Steps[None]:
+            # Positions in a further journal begin before it, or behind it.
+            yield Lock(("version", name))
             # A turn that was waited for may have divided a position: the new one is locked then.
             held: dict[tuple[str, int], None] = {}
             while new := [each for each in self._positions(places) if each not in held]:
