@@ -39,12 +39,12 @@ async def store(
 ) -> None:
     """Store a message or a timer with this token, and tell its home, if it is told at all."""
     entity_type, entity_id = entity
-    checker = world.witness.messages
+    checker, began = world.witness.messages, world.now
     checker.sent_from_outside(
         process.incarnation, token, f"{entity_type.name}/{entity_id}", is_timer=is_timer
     )
     if await _insert(world, process.incarnation, entity, token, is_timer=is_timer):
-        checker.is_stored(token)
+        checker.is_stored(token, began)
         if not is_told:
             return
         asked = process.ask(Call(entity_type.name, entity_id, DUE, b"", tell=True))
