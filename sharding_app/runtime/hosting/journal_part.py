@@ -76,8 +76,7 @@ class JournalPart:
         self.early = Backlog()
         "Envelopes that wait with these until the row of their shard is read."
         self.has_room: Callable[[Incarnation], bool] = lambda _: True
-        """Tells whether more calls of a process may wait for journals that stand still, or for
-        rows."""
+        "Tells whether more calls of a process may wait for journals that stand still."
         self.is_silent = False
         "A look has had no answer for `STILL_SECONDS`."
         self.trouble = "" if not name else "it has not answered yet"

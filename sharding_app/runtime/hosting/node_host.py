@@ -123,8 +123,7 @@ class NodeHost:
         self._held: list[tuple[Incarnation, list[Deliver]]] = []
         "Envelopes that came while the lease was lost."
         self._held_bytes: dict[Incarnation, int] = {}
-        window = node.config.links.window_bytes
-        self._still_share = window // 2 if ports.journals else window
+        self._still_share = node.config.links.window_bytes // 2
         "The most of a process's credit that calls to journals that stand still take."
         self._one_stopped = asyncio.Event()
         self._resumed = 0
@@ -282,15 +281,18 @@ class NodeHost:
 
     def waiting_bytes(self, peer: Incarnation) -> int:
         """Return the bytes of a process's envelopes that count against its credit."""
-        moves = sum(part.backlog.of(peer) for part in self.parts if not part.stands_still())
-        return moves + min(self._still_bytes(peer), self._still_share) + self._held_bytes.get(peer, 0)
+        waiting = sum(part.backlog.of(peer) + part.early.of(peer) for part in self.parts)
+        beyond = max(0, self._still_bytes(peer) - self._still_share)
+        return waiting - beyond + self._held_bytes.get(peer, 0)
 
     def _still_bytes(self, peer: Incarnation) -> int:
-        """Return the bytes of those that wait for a journal that stands still, or for a shard's
-        row: that may wait for its journal.
+        """Return the bytes of those that wait for a journal that stands still. While there is one,
+        those that wait for a shard's row may wait for it too.
         """
-        still = sum(part.backlog.of(peer) for part in self.parts if part.stands_still())
-        return still + sum(part.early.of(peer) for part in self.parts)
+        still = [part for part in self.parts if part.stands_still()]
+        if not still:
+            return 0
+        return sum(part.backlog.of(peer) for part in still) + sum(part.early.of(peer) for part in self.parts)
 
     def _has_room(self, peer: Incarnation) -> bool:
         """Tell whether one more envelope of a process may wait for a journal that stands still."""

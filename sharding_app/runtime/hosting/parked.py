@@ -101,8 +101,8 @@ class EarlyEnvelopes:
     here. To hand one back and take the next would reverse their order. So once one is handed back
     because its epoch is over here, all later ones of that epoch are handed back too. They count
     against their sender's credit until their callers give up: the row, or the shard's lease, may be
-    long in coming, and the sender has calls for other types too. Where the shard may lie in one of
-    several journals, only so many may wait, and others are refused.
+    long in coming, and the sender has calls for other types too. While one of several
+    journals stands still, they take a share of it at most, and the host refuses later ones.
     """
 
     def __init__(

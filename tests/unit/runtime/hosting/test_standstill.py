@@ -124,8 +124,12 @@ async def test_what_waits_for_a_journal_that_stands_still_counts_for_half_of_the
     assert node.waiting_bytes("p-client") == 35 * OVERHEAD_BYTES
 
 
-async def test_what_waits_for_a_row_takes_half_of_the_credit_at_most(cluster: TwoJournals) -> None:
-    """The row may name a shard whose journal stands still."""
+@pytest.mark.parametrize("silent", [True, False])
+async def test_what_waits_for_a_row_while_a_journal_stands_still_may_wait_for_that(
+    cluster: TwoJournals, silent: bool
+) -> None:
+    """It takes half of the credit at most, and all of it where all journals go on."""
+    hosting(cluster).parts[1].is_silent = silent
     first, told = host(cluster, 0), asyncio.get_running_loop().create_future()
 
     async def decided(number: int, epoch: int) -> None:
@@ -136,7 +140,7 @@ async def test_what_waits_for_a_row_takes_half_of_the_credit_at_most(cluster: Tw
     shard = next(each for each in range(SHARDS) if each not in first.shards)
     envelopes = [Deliver("journals.Purse", shard, 2**60, "a", each, "pay", b"") for each in range(1, 31)]
     first.receive("p-client", envelopes)
-    assert hosting(cluster).waiting_bytes("p-client") == WINDOW // 2
-    assert first.counters["journal_still"] == 10
+    assert hosting(cluster).waiting_bytes("p-client") == (20 if silent else 30) * OVERHEAD_BYTES
+    assert first.counters["journal_still"] == (10 if silent else 0)
     told.set_result(None)
     await until(lambda: hosting(cluster).waiting_bytes("p-client") == 0)
