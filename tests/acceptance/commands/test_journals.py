@@ -25,12 +25,12 @@ from tests.acceptance.commands.two_journals import (
     WEIGHTS,
     Two,
     copied,
-    made_on,
     number_of,
+    paid_in,
     pay,
     sql,
 )
-from tests.support.live import Live, until
+from tests.support.live import until
 
 REMIND = """
 from datetime import timedelta
@@ -151,97 +151,93 @@ def test_commands_and_pages_see_both_journals_while_nodes_run(two: Two, tmp_path
 
 @pytest.mark.slow
 def test_a_journal_that_is_down_is_named_and_the_other_one_is_shown(
-    live_servers: Live, own_postgres: OwnPostgres
+    apart: Two, own_postgres: OwnPostgres
 ) -> None:
-    with live_servers.empty_database() as live:
-        two = made_on(live, own_postgres)
-        with two.program("sharding_node", "--name", "one") as one:
-            one.wait_line("^node one is up$")
-            pay(two)
-            assert two.manage("shell", "-v0", "-c", REMIND.format(HERE[0], THERE[0])).returncode == 0
-            own_postgres.stop()
+    with paid_in(apart) as one:
+        assert apart.manage("shell", "-v0", "-c", REMIND.format(HERE[0], THERE[0])).returncode == 0
+        own_postgres.stop()
 
-            told = two.asked("sharding_journals", code=2)["journals"]
-            assert [(each["name"], each["reachable"]) for each in told] == [
-                ("default", True),
-                ("journal_b", False),
-            ]
-            assert two.asked("sharding_entity", TYPE, HERE[0])["last_event"] == 4
-            away = two.manage("sharding_entity", TYPE, THERE[0])
-            assert away.returncode == 2
-            assert "The journal 'journal_b' cannot be read" in away.stderr
-            found = two.asked("sharding_entity", "--command-id", f"id-{HERE[0]}-1")
-            assert ([each["seq"] for each in found["events"]], [*found["journals_down"]]) == (
-                [2],
-                ["journal_b"],
-            )
-            lost = two.manage("sharding_entity", "--command-id", f"id-{THERE[0]}-1")
-            assert lost.returncode == 2, "nothing was found, and not all was searched"
+        told = apart.asked("sharding_journals", code=2)["journals"]
+        assert [(each["name"], each["reachable"]) for each in told] == [
+            ("default", True),
+            ("journal_b", False),
+        ]
+        assert apart.asked("sharding_entity", TYPE, HERE[0])["last_event"] == 4
+        away = apart.manage("sharding_entity", TYPE, THERE[0])
+        assert away.returncode == 2
+        assert "The journal 'journal_b' cannot be read" in away.stderr
+        found = apart.asked("sharding_entity", "--command-id", f"id-{HERE[0]}-1")
+        assert ([each["seq"] for each in found["events"]], [*found["journals_down"]]) == (
+            [2],
+            ["journal_b"],
+        )
+        lost = apart.manage("sharding_entity", "--command-id", f"id-{THERE[0]}-1")
+        assert lost.returncode == 2, "nothing was found, and not all was searched"
 
-            for command in (
-                ("sharding_export", TYPE, "--to", "/nonexistent/file"),
-                ("sharding_erase", TYPE, THERE[0], "--dry-run"),
-                ("sharding_remove_journal", TYPE, "--dry-run"),
-                ("sharding_remove_data", "--dry-run"),
-                ("sharding_archive", TYPE, "--older-than", "0"),
-            ):
-                tried = two.manage(*command)
-                assert tried.returncode != 0, command
-                assert "DATABASES['journal_b']" in tried.stderr, (command, tried.stderr)
-            assert two.asked("sharding_erase", TYPE, HERE[1], "--dry-run")["erased"]["events"] == 3
+        for command in (
+            ("sharding_export", TYPE, "--to", "/nonexistent/file"),
+            ("sharding_erase", TYPE, THERE[0], "--dry-run"),
+            ("sharding_remove_journal", TYPE, "--dry-run"),
+            ("sharding_remove_data", "--dry-run"),
+            ("sharding_archive", TYPE, "--older-than", "0"),
+        ):
+            tried = apart.manage(*command)
+            assert tried.returncode != 0, command
+            assert "DATABASES['journal_b']" in tried.stderr, (command, tried.stderr)
+        assert apart.asked("sharding_erase", TYPE, HERE[1], "--dry-run")["erased"]["events"] == 3
 
-            judged = {
-                each["id"] for each in json.loads(two.manage("sharding_doctor", "--json").stdout)["findings"]
-            }
-            assert "sharding.D104" in judged
-            listed, database, events, metrics, page = two.pages(
-                f"{DASHBOARD}messages/?state=pending",
-                f"{DASHBOARD}database/",
-                f"{ADMIN}event/?q={HERE[1]}",
-                "/sharding/metrics",
-                f"{DASHBOARD}types/{number_of(two)}/entity/?id={THERE[0]}",
-            )
-            for status, text in (listed, database, events):
-                assert status == 200
-                assert "The journal journal_b does not answer" in text
-            assert "stored from outside" in listed[1] or "pending" in listed[1]
-            assert "sharding_event" in database[1]
-            assert events[1].count(f">{HERE[1]}<") == 3
-            assert 'sharding_journal_up{journal="journal_b"} 0' in metrics[1]
-            assert "cannot be shown" in page[1]
+        judged = {
+            each["id"] for each in json.loads(apart.manage("sharding_doctor", "--json").stdout)["findings"]
+        }
+        assert "sharding.D104" in judged
+        listed, database, events, metrics, page = apart.pages(
+            f"{DASHBOARD}messages/?state=pending",
+            f"{DASHBOARD}database/",
+            f"{ADMIN}event/?q={HERE[1]}",
+            "/sharding/metrics",
+            f"{DASHBOARD}types/{number_of(apart)}/entity/?id={THERE[0]}",
+        )
+        for status, text in (listed, database, events):
+            assert status == 200
+            assert "The journal journal_b does not answer" in text
+        assert "stored from outside" in listed[1] or "pending" in listed[1]
+        assert "sharding_event" in database[1]
+        assert events[1].count(f">{HERE[1]}<") == 3
+        assert 'sharding_journal_up{journal="journal_b"} 0' in metrics[1]
+        assert "cannot be shown" in page[1]
 
-            # A process without the setting says so, and does not take a part for the whole.
-            less = two.manage("sharding_doctor", "--json", WITHOUT_JOURNALS="1")
-            assert "sharding.D105" in {each["id"] for each in json.loads(less.stdout)["findings"]}
-            export = two.manage("sharding_export", TYPE, WITHOUT_JOURNALS="1")
-            assert export.returncode == 1
-            assert "SHARDING['JOURNALS'] of this process does not name it" in export.stderr
+        # A process without the setting says so, and does not take a part for the whole.
+        less = apart.manage("sharding_doctor", "--json", WITHOUT_JOURNALS="1")
+        assert "sharding.D105" in {each["id"] for each in json.loads(less.stdout)["findings"]}
+        export = apart.manage("sharding_export", TYPE, WITHOUT_JOURNALS="1")
+        assert export.returncode == 1
+        assert "SHARDING['JOURNALS'] of this process does not name it" in export.stderr
 
-            own_postgres.start()
-            until(lambda: two.manage("sharding_journals").returncode == 0, 60, "it answers again")
-            one.stop()
-        moved = copied(two, own_postgres.url)
-        with two.program("sharding_node", "--name", "late") as late:
-            late.wait_line("^node late is up$")
-            refused = moved.manage("sharding_journals", "--adopt", "journal_b", "--yes")
-            assert "Nodes are running: late." in refused.stderr
-            late.stop()
-        elsewhere = moved.manage("sharding_journals")
-        assert elsewhere.returncode == 1
-        assert "run: manage.py sharding_journals --adopt journal_b" in elsewhere.stdout
-        sql(own_postgres.url, "CREATE DATABASE empty")
-        empty = Two(live, urlunsplit(urlsplit(two.other)._replace(path="/empty")))
-        assert "migrations are missing" in empty.manage("sharding_journals", "--adopt", "journal_b").stderr
-        assert empty.manage("migrate", "--database", "journal_b", "sharding", "-v0").returncode == 0
-        assert "it says no owner" in empty.manage("sharding_journals", "--adopt", "journal_b", "--yes").stderr
-        adopted = moved.asked("sharding_journals", "--adopt", "journal_b", "--yes")["journals"][1]
-        assert (adopted["usable"], adopted["place"]) == (True, adopted["known_place"])
-        with moved.program("sharding_node", "--name", "two") as node:
-            node.wait_line("^node two is up$")
-            assert moved.asked("sharding_entity", TYPE, THERE[0])["last_event"] == 4
-            again = moved.manage("shell", "-v0", "-c", AGAIN.format(THERE[0]))
-            assert again.stdout.strip() == "4", again.stderr
-            node.stop()
+        own_postgres.start()
+        until(lambda: apart.manage("sharding_journals").returncode == 0, 60, "it answers again")
+        one.stop()
+    moved = copied(apart, own_postgres.url)
+    with apart.program("sharding_node", "--name", "late") as late:
+        late.wait_line("^node late is up$")
+        refused = moved.manage("sharding_journals", "--adopt", "journal_b", "--yes")
+        assert "Nodes are running: late." in refused.stderr
+        late.stop()
+    elsewhere = moved.manage("sharding_journals")
+    assert elsewhere.returncode == 1
+    assert "run: manage.py sharding_journals --adopt journal_b" in elsewhere.stdout
+    sql(own_postgres.url, "CREATE DATABASE empty")
+    empty = Two(apart, urlunsplit(urlsplit(apart.other)._replace(path="/empty")))
+    assert "migrations are missing" in empty.manage("sharding_journals", "--adopt", "journal_b").stderr
+    assert empty.manage("migrate", "--database", "journal_b", "sharding", "-v0").returncode == 0
+    assert "it says no owner" in empty.manage("sharding_journals", "--adopt", "journal_b", "--yes").stderr
+    adopted = moved.asked("sharding_journals", "--adopt", "journal_b", "--yes")["journals"][1]
+    assert (adopted["usable"], adopted["place"]) == (True, adopted["known_place"])
+    with moved.program("sharding_node", "--name", "apart") as node:
+        node.wait_line("^node apart is up$")
+        assert moved.asked("sharding_entity", TYPE, THERE[0])["last_event"] == 4
+        again = moved.manage("shell", "-v0", "-c", AGAIN.format(THERE[0]))
+        assert again.stdout.strip() == "4", again.stderr
+        node.stop()
 
 
 FLOOD = f"""
@@ -263,28 +259,24 @@ SMALL = "65536"
 
 @pytest.mark.slow
 def test_commands_for_one_journal_go_on_while_many_wait_for_another(
-    live_servers: Live, own_postgres: OwnPostgres
+    apart: Two, own_postgres: OwnPostgres
 ) -> None:
     """Far more than the link's window holds."""
-    with live_servers.empty_database() as live:
-        two = made_on(live, own_postgres)
-        with two.program("sharding_node", "--name", "one", LINK_WINDOW=SMALL) as one:
-            one.wait_line("^node one is up$")
-            pay(two)
-            own_postgres.stop()
-            flooded = two.manage("shell", "-v0", "-c", FLOOD, LINK_WINDOW=SMALL)
-            assert flooded.returncode == 0, flooded.stderr
-            paid = [line for line in flooded.stdout.splitlines() if line.startswith("paid")]
-            assert paid == [f"paid {[cents] * len(HERE)}" for cents in range(4, 9)]
-            ended = re.search(
-                r"^flood \[\('AskTimeout', (\d+)\), \('BufferFull', (\d+)\)\]$", flooded.stdout, re.MULTILINE
-            )
-            assert ended is not None, flooded.stdout
-            assert int(ended[1]) + int(ended[2]) == 200 * len(THERE)
-            own_postgres.start()
-            again = two.manage("shell", "-v0", "-c", AGAIN.format(THERE[0]))
-            assert again.returncode == 0, again.stderr
-            one.stop()
+    with paid_in(apart, LINK_WINDOW=SMALL) as one:
+        own_postgres.stop()
+        flooded = apart.manage("shell", "-v0", "-c", FLOOD, LINK_WINDOW=SMALL)
+        assert flooded.returncode == 0, flooded.stderr
+        paid = [line for line in flooded.stdout.splitlines() if line.startswith("paid")]
+        assert paid == [f"paid {[cents] * len(HERE)}" for cents in range(4, 9)]
+        ended = re.search(
+            r"^flood \[\('AskTimeout', (\d+)\), \('BufferFull', (\d+)\)\]$", flooded.stdout, re.MULTILINE
+        )
+        assert ended is not None, flooded.stdout
+        assert int(ended[1]) + int(ended[2]) == 200 * len(THERE)
+        own_postgres.start()
+        again = apart.manage("shell", "-v0", "-c", AGAIN.format(THERE[0]))
+        assert again.returncode == 0, again.stderr
+        one.stop()
 
 
 REGISTER = """
@@ -296,35 +288,32 @@ for each in {0!r}:
 
 @pytest.mark.slow
 def test_entities_go_on_where_they_were_when_rows_of_shards_are_lost(
-    live_servers: Live, own_postgres: OwnPostgres
+    apart: Two, own_postgres: OwnPostgres
 ) -> None:
     """As after a failover to a standby that lacks these rows. The weights are others by then, and
     the journal is down when the first node comes.
     """
-    with live_servers.empty_database() as live:
-        two = made_on(live, own_postgres)
-        with two.program("sharding_node", "--name", "one") as one:
-            one.wait_line("^node one is up$")
-            pay(two)
-        assert two.count(ROWS["event"]) == (3 * len(HERE), 3 * len(THERE))
-        sql(two.database_url, "DELETE FROM sharding_shard WHERE journal <> ''")
-        sql(two.database_url, "UPDATE sharding_coordinator SET lineage = 'former/1'")
-        own_postgres.stop()
-        with two.program("sharding_node", "--name", "next", WEIGHT_OF_B="0") as node:
-            node.wait_line("^node next is up$")
-            again = two.manage("shell", "-v0", "-c", AGAIN.format(HERE[0]))
-            assert again.stdout.strip() == "4", again.stderr
-            judged = {
-                each["id"] for each in json.loads(two.manage("sharding_doctor", "--json").stdout)["findings"]
-            }
-            assert "sharding.D108" in judged
-            refused = two.manage("sharding_resize", TYPE, "--shards", str(2 * SHARDS))
-            assert refused.returncode == 2
-            assert "which shards lie in the journals journal_b" in refused.stderr
-            own_postgres.start()
-            again = two.manage("shell", "-v0", "-c", AGAIN.format(THERE[0]), seconds=60)
-            assert again.stdout.strip() == "4", again.stderr
-        assert two.count(ROWS["event"]) == (3 * len(HERE) + 1, 3 * len(THERE) + 1)
+    with paid_in(apart):
+        pass
+    assert apart.count(ROWS["event"]) == (3 * len(HERE), 3 * len(THERE))
+    sql(apart.database_url, "DELETE FROM sharding_shard WHERE journal <> ''")
+    sql(apart.database_url, "UPDATE sharding_coordinator SET lineage = 'former/1'")
+    own_postgres.stop()
+    with apart.program("sharding_node", "--name", "next", WEIGHT_OF_B="0") as node:
+        node.wait_line("^node next is up$")
+        again = apart.manage("shell", "-v0", "-c", AGAIN.format(HERE[0]))
+        assert again.stdout.strip() == "4", again.stderr
+        judged = {
+            each["id"] for each in json.loads(apart.manage("sharding_doctor", "--json").stdout)["findings"]
+        }
+        assert "sharding.D108" in judged
+        refused = apart.manage("sharding_resize", TYPE, "--shards", str(2 * SHARDS))
+        assert refused.returncode == 2
+        assert "which shards lie in the journals journal_b" in refused.stderr
+        own_postgres.start()
+        again = apart.manage("shell", "-v0", "-c", AGAIN.format(THERE[0]), seconds=60)
+        assert again.stdout.strip() == "4", again.stderr
+    assert apart.count(ROWS["event"]) == (3 * len(HERE) + 1, 3 * len(THERE) + 1)
 
 
 def test_a_person_is_shown_and_erased_in_the_journal_that_has_the_data(two: Two, tmp_path: Path) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from sharding_app.embedded import OwnPostgres
 from sharding_app.protocol.ids import shard_of
 from sharding_app.protocol.journals import journal_of
-from tests.support.live import Live
+from tests.support.live import Live, Program
 
 SHARDS, TYPE = 8, "purses.Purse"
 WEIGHTS = {"": 1.0, "journal_b": 1.0}
@@ -111,10 +112,18 @@ def pay(two: Two) -> None:
     assert paid.returncode == 0, paid.stderr
 
 
-def made_on(live: Live, server: OwnPostgres) -> Two:
-    """Return such a cluster with its tables, whose second journal lies on a server of its own."""
-    sql(server.url, "CREATE DATABASE other")
-    two = Two(live, urlunsplit(urlsplit(server.url)._replace(path="/other")))
+@contextmanager
+def paid_in(two: Two, **environment: str) -> Iterator[Program]:
+    """Run a node, which has handled payments in both journals."""
+    with two.program("sharding_node", "--name", "one", **environment) as one:
+        one.wait_line("^node one is up$")
+        pay(two)
+        yield one
+
+
+def with_tables(live: Live, other: str) -> Two:
+    """Return such a cluster with its tables. `other`: the URL of its second database."""
+    two = Two(live, other)
     for arguments in (("migrate",), ("migrate", "--database", "journal_b", "sharding")):
         made = two.manage(*arguments, "-v0")
         assert made.returncode == 0, made.stderr
