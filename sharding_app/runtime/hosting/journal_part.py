@@ -72,9 +72,7 @@ class JournalPart:
         self.hosts: dict[str, TypeHost] = {}
         "By the names of their types."
         self.backlog = Backlog()
-        "Envelopes that wait in mailboxes of these."
-        self.early = Backlog()
-        "Envelopes that wait with these until the row of their shard is read."
+        "Envelopes that wait with these."
         self.has_room: Callable[[Incarnation], bool] = lambda _: True
         "Tells whether more calls of a process may wait for journals that stand still."
         self.is_silent = False

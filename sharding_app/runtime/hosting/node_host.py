@@ -281,18 +281,13 @@ class NodeHost:
 
     def waiting_bytes(self, peer: Incarnation) -> int:
         """Return the bytes of a process's envelopes that count against its credit."""
-        waiting = sum(part.backlog.of(peer) + part.early.of(peer) for part in self.parts)
+        waiting = sum(part.backlog.of(peer) for part in self.parts)
         beyond = max(0, self._still_bytes(peer) - self._still_share)
         return waiting - beyond + self._held_bytes.get(peer, 0)
 
     def _still_bytes(self, peer: Incarnation) -> int:
-        """Return the bytes of those that wait for a journal that stands still. While there is one,
-        those that wait for a shard's row may wait for it too.
-        """
-        still = [part for part in self.parts if part.stands_still()]
-        if not still:
-            return 0
-        return sum(part.backlog.of(peer) for part in still) + sum(part.early.of(peer) for part in self.parts)
+        """Return the bytes of those that wait for a journal that stands still."""
+        return sum(part.backlog.of(peer) for part in self.parts if part.stands_still())
 
     def _has_room(self, peer: Incarnation) -> bool:
         """Tell whether one more envelope of a process may wait for a journal that stands still."""

@@ -94,6 +94,16 @@ class Homes(Protocol):
     async def decided(self, number: ShardId, epoch: Epoch) -> None: ...
 
 
+class Room(Protocol):
+    """What waits for a journal (`runtime.hosting.journal_part`)."""
+
+    backlog: Backlog
+    has_room: Callable[[Incarnation], bool]
+    "Tells whether more envelopes of a process may wait for journals that stand still."
+
+    def stands_still(self) -> bool: ...
+
+
 class EarlyEnvelopes:
     """Envelopes of a shard that this node does not know to live here.
 
@@ -101,31 +111,32 @@ class EarlyEnvelopes:
     here. To hand one back and take the next would reverse their order. So once one is handed back
     because its epoch is over here, all later ones of that epoch are handed back too. They count
     against their sender's credit until their callers give up: the row, or the shard's lease, may be
-    long in coming, and the sender has calls for other types too. While one of several
-    journals stands still, they take a share of it at most, and the host refuses later ones.
+    long in coming, and the sender has calls for other types too. Once the row has said in which
+    journal the shard lies, they wait for that one: while it stands still, they take a share of the
+    credit at most, and the host refuses later ones.
     """
 
     def __init__(
         self,
         homes: Homes,
-        backlog: Backlog,
+        room: Room,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         receive: Callable[[Incarnation, Sequence[Deliver]], None],
         expired: Callable[[Incarnation, Deliver], None],
         refuse: Callable[[Incarnation, Deliver], None],
-        has_room: Callable[[Incarnation], bool],
     ) -> None:
-        """`receive` takes envelopes whose shard is decided; `expired` and `refuse` fail one;
-        `has_room` tells whether one more of a process may wait.
+        """`room` is theirs until the journal is known. `receive` takes envelopes whose shard is
+        decided; `expired` and `refuse` fail one.
         """
         self.waiting: dict[tuple[ShardId, Epoch], list[Work]] = {}
         self._homes = homes
-        self._backlog = backlog
+        self._room = room
+        self._rooms: dict[tuple[ShardId, Epoch], Room] = {}
+        "Of those whose journal is known."
         self._spawn = spawn
         self._receive = receive
         self._expired = expired
         self._refuse = refuse
-        self._has_room = has_room
 
     def keep(self, source: Incarnation, message: Deliver) -> bool:
         """Keep an envelope whose epoch may become ours, and later ones behind it, or refuse it.
@@ -136,29 +147,42 @@ class EarlyEnvelopes:
         waiting = self.waiting.get(key)
         if waiting is None and not self._homes.may_come(*key):
             return False
-        if not self._has_room(source):
+        room = self._rooms.get(key)
+        if room is not None and room.stands_still() and not room.has_room(source):
             self._refuse(source, message)
             return True
         if waiting is None:
             waiting = self.waiting[key] = []
             self._spawn(self._pass_on(*key))
         waiting.append((source, message))
-        self._backlog.waits(source, message)
+        (room or self._room).backlog.waits(source, message)
         return True
+
+    def wait_for(self, number: ShardId, epoch: Epoch, room: Room) -> None:
+        """Let the envelopes of a shard wait for the journal in which it lies."""
+        key = number, epoch
+        if key not in self.waiting:
+            return
+        former = self._rooms.get(key, self._room).backlog
+        self._rooms[key] = room
+        for source, message in self.waiting[key]:
+            former.taken(source, message)
+            room.backlog.waits(source, message)
 
     def tick(self, now: float) -> None:
         """Fail envelopes whose callers have given up."""
         for key, waiting in self.waiting.items():
             late = [work for work in waiting if 0 < work[1].deadline_ms <= now * 1000]
             if late:
-                gone = set(map(id, late))
+                gone, backlog = set(map(id, late)), self._rooms.get(key, self._room).backlog
                 self.waiting[key] = [work for work in waiting if id(work) not in gone]
                 for source, message in late:
-                    self._backlog.taken(source, message)
+                    backlog.taken(source, message)
                     self._expired(source, message)
 
     async def _pass_on(self, number: ShardId, epoch: Epoch) -> None:
         await self._homes.decided(number, epoch)
+        backlog = self._rooms.pop((number, epoch), self._room).backlog
         for source, message in self.waiting.pop((number, epoch)):
-            self._backlog.taken(source, message)
+            backlog.taken(source, message)
             self._receive(source, (message,))

@@ -23,7 +23,7 @@ from sharding_app.runtime.execution.context import close_context
 from sharding_app.runtime.execution.execution import Execution
 from sharding_app.runtime.hosting.entities import EntityLife
 from sharding_app.runtime.hosting.erasure import Erasing
-from sharding_app.runtime.hosting.parked import Backlog
+from sharding_app.runtime.hosting.parked import Backlog, EarlyEnvelopes, Room
 from sharding_app.runtime.hosting.remembered import Remembering
 from sharding_app.runtime.hosting.shard_leases import ShardGate
 from sharding_app.runtime.hosting.workers import WorkerRuns
@@ -52,6 +52,12 @@ class ShardHost(Protocol):
     resumes: int
     may_handle: Callable[[], bool]
     send: Callable[[Incarnation, AnyMessage], None]
+
+    @property
+    def early(self) -> EarlyEnvelopes: ...
+
+    @property
+    def part(self) -> Room: ...
 
     async def lease(self) -> None: ...
 
@@ -135,9 +141,15 @@ class ShardLife:
                 self.never_again(number, epoch)
                 self.left(number, epoch)
 
+    @property
+    def room(self) -> Room:
+        """The waiting room of the journal in which these shards lie."""
+        return self._host.part
+
     async def _decided_in(self, journal: str, number: ShardId, epoch: Epoch) -> None:
         life = self._host.life_in(journal)
         if life is not None:
+            self._host.early.wait_for(number, epoch, life.room)
             await life.decided(number, epoch)
         else:  # the coordinator's question is not answered, so operators hear of it
             self.never_again(number, epoch)

@@ -81,7 +81,6 @@ class Part(Protocol):
     others: Callable[[str], Journal] | None
     "Returns another journal by its name, if there are others."
     backlog: Backlog
-    early: Backlog
     has_room: Callable[[Incarnation], bool]
 
     def stands_still(self) -> bool: ...
@@ -183,8 +182,8 @@ class TypeHost:
             config.recovery, ports.watch,
         )  # fmt: skip
         self.early = EarlyEnvelopes(
-            self.shard_life, part.early, self.spawn, region.receive, self.execution.replies.expired,
-            self._refuse_still, part.has_room,
+            self.shard_life, part, self.spawn, region.receive, self.execution.replies.expired,
+            self._refuse_still,
         )  # fmt: skip
         self.life_in = region.life_in
         self.shards_changed = region.shards_changed

@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from sharding_app.adapters.memory import Plan
 from sharding_app.errors import BufferFull
+from sharding_app.protocol.ids import shard_of
 from sharding_app.protocol.link.limits import LinkLimits
 from sharding_app.protocol.messages import Deliver
 from sharding_app.runtime.base.config import NodeConfig
@@ -124,12 +125,12 @@ async def test_what_waits_for_a_journal_that_stands_still_counts_for_half_of_the
     assert node.waiting_bytes("p-client") == 35 * OVERHEAD_BYTES
 
 
-@pytest.mark.parametrize("silent", [True, False])
-async def test_what_waits_for_a_row_while_a_journal_stands_still_may_wait_for_that(
-    cluster: TwoJournals, silent: bool
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_early_envelopes_wait_for_the_journal_that_their_shards_row_names(
+    cluster: TwoJournals, is_known: bool
 ) -> None:
-    """It takes half of the credit at most, and all of it where all journals go on."""
-    hosting(cluster).parts[1].is_silent = silent
+    """Before the row is read they may wait for any, and none of them is refused."""
+    part = hosting(cluster).parts[1]
     first, told = host(cluster, 0), asyncio.get_running_loop().create_future()
 
     async def decided(number: int, epoch: int) -> None:
@@ -139,8 +140,30 @@ async def test_what_waits_for_a_row_while_a_journal_stands_still_may_wait_for_th
     first.shard_life.decided = decided  # type: ignore[method-assign]
     shard = next(each for each in range(SHARDS) if each not in first.shards)
     envelopes = [Deliver("journals.Purse", shard, 2**60, "a", each, "pay", b"") for each in range(1, 31)]
-    first.receive("p-client", envelopes)
-    assert hosting(cluster).waiting_bytes("p-client") == (20 if silent else 30) * OVERHEAD_BYTES
-    assert first.counters["journal_still"] == (10 if silent else 0)
+    first.receive("p-client", envelopes[:5])
+    if is_known:
+        first.early.wait_for(shard, 2**60, part)
+    part.fall_silent()
+    first.receive("p-client", envelopes[5:])
+    assert part.backlog.of("p-client") == (20 if is_known else 0) * OVERHEAD_BYTES
+    assert hosting(cluster).waiting_bytes("p-client") == (20 if is_known else 30) * OVERHEAD_BYTES
+    assert first.counters["journal_still"] == (10 if is_known else 0)
     told.set_result(None)
+    await until(lambda: hosting(cluster).waiting_bytes("p-client") == 0)
+
+
+async def test_calls_that_come_before_their_shard_wait_for_its_journal(cluster: TwoJournals) -> None:
+    """The row has said in which it lies, and it cannot be taken there."""
+    entity = some(SECOND, 21)[-1]
+    cluster.second.stop()
+    call = asyncio.ensure_future(Purse.ref(entity).pay(1))
+    shard = shard_of(entity, SHARDS)
+    rows = cluster.server.cluster.shards
+    await until(lambda: ("journals.Purse", shard) in rows and rows["journals.Purse", shard].home is not None)
+    early = Deliver("journals.Purse", shard, rows["journals.Purse", shard].epoch, entity, 1, "sum", b"")
+    host(cluster, 0).receive("p-client", [early])
+    await until(lambda: hosting(cluster).parts[1].backlog.of("p-client") > 0)
+    assert hosting(cluster).parts[0].backlog.of("p-client") == 0
+    cluster.second.start()
+    assert await call == 1
     await until(lambda: hosting(cluster).waiting_bytes("p-client") == 0)
