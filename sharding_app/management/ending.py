@@ -1,6 +1,7 @@
-"""Ends a process whose threads do not end.
+"""Ends a process that cannot end by itself.
 
-A handler that blocks forever must not keep the process of a node that has left.
+A handler that blocks forever must not keep the process of a node that has left. One that cannot go
+on is ended at once, with exit code 1: its supervisor starts another one.
 """
 
 import logging
@@ -22,6 +23,14 @@ def end_despite_threads(seconds: float = PATIENCE_SECONDS) -> None:
     timer = threading.Timer(seconds, _end)
     timer.daemon = True
     timer.start()
+
+
+def end_at_once() -> None:
+    """End this process with exit code 1, whatever its threads do."""
+    try:
+        logging.shutdown()
+    finally:  # there may be no memory to write the rest of a log
+        os._exit(1)
 
 
 def _end() -> None:

@@ -139,10 +139,7 @@ def _clashes(settings: Settings) -> list[Problem]:
                 f"Make it at most {own / 2:g}; a quarter of the limit is a good choice.",
             )
         )
-    if settings.loop_stall_limit_seconds < settings.lease_ttl_seconds:
-        problems.append(
-            Problem("SHARDING['LOOP_STALL_LIMIT_SECONDS'] must not be shorter than LEASE_TTL_SECONDS.")
-        )
+    problems += _stall_problems(settings)
     if settings.encrypt and not settings.keys:
         problems.append(Problem("SHARDING['ENCRYPT'] needs KEYS.", "Add a secret to KEYS."))
     problems += _link_problems(settings)
@@ -188,6 +185,22 @@ def _clashes(settings: Settings) -> list[Problem]:
         lease_factory(settings.use_lease)
     except ImproperlyConfigured as error:
         problems.append(Problem(f"SHARDING['USE_LEASE']: {error}"))
+    return problems
+
+
+def _stall_problems(settings: Settings) -> list[Problem]:
+    problems: list[Problem] = []
+    if settings.loop_stall_limit_seconds < settings.lease_ttl_seconds:
+        problems.append(
+            Problem("SHARDING['LOOP_STALL_LIMIT_SECONDS'] must not be shorter than LEASE_TTL_SECONDS.")
+        )
+    if 0 < settings.loop_stall_end_seconds < settings.loop_stall_limit_seconds:
+        problems.append(
+            Problem(
+                "SHARDING['LOOP_STALL_END_SECONDS'] must not be shorter than LOOP_STALL_LIMIT_SECONDS.",
+                "Make it longer, or 0 for never.",
+            )
+        )
     return problems
 
 

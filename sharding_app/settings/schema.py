@@ -201,6 +201,10 @@ class Settings:
     loop_stall_limit_seconds: float = _knob(_LIFELINE.loop_stall_limit_seconds, "Lease",
         "A node whose event loop has been blocked for this time logs where it is blocked and stops "
         "renewing its lease.", above=0.0)
+    loop_stall_end_seconds: float = _knob(60.0, "Lease",
+        "`sharding_node` ends a process whose event loop has been blocked for this time, so that its "
+        "supervisor starts another one; 0: never. With `DEBUG` a process is never ended: a debugger may "
+        "hold it.", at_least=0.0)
     handler_warning_seconds: float = _knob(0.5, "Lease",
         "Log a handler that blocks the event loop for longer than this, with its stack.",
         at_least=0.05)

@@ -10,9 +10,13 @@ import time
 from sharding_app.embedded import ServersError
 from sharding_app.torture import faults
 from sharding_app.torture.faults import Fault, Made, Stage, nothing
+from sharding_app.torture.processes import until
 from tests.acceptance.cluster import Cluster, Servers
 from tests.acceptance.machine import clock_library, may_mount, may_wire
 
+STALLS: dict[str, object] = {"LOOP_STALL_LIMIT_SECONDS": 5.0, "LOOP_STALL_END_SECONDS": 8.0}
+"""Settings of clusters whose loops hang: by the defaults, each fault would take a minute."""
+ENDS_SECONDS = 30.0
 FOLLOW_SECONDS = 4.0
 """Until a standby that is back has found its primary. One that has not by then is made anew."""
 
@@ -159,6 +163,21 @@ def unplug(stage: Stage) -> Made:
     return Made(f"{cluster_of(stage).wired} is unplugged", cable.plug)
 
 
+def hang(stage: Stage) -> Made:
+    """The event loop of a node stands still without end. Its process ends, and is started again."""
+    node = stage.pick()
+    node.signal(signal.SIGUSR2)
+
+    def again() -> None:
+        if stage.cluster.nodes[node.name] is not node:
+            return  # another fault has put one in its place
+        node.signal(signal.SIGCONT)  # it may be frozen as well
+        until(lambda: not node.alive, ENDS_SECONDS, f"the process of {node.name} ends by itself")
+        stage.cluster.launch(node.name)
+
+    return Made(f"the loop of {node.name} stands still", again)
+
+
 OURS: dict[str, tuple[Fault, float]] = {
     "postgres": (stop_postgres, 1.5),
     "journal": (stop_journal, 3.0),
@@ -166,6 +185,7 @@ OURS: dict[str, tuple[Fault, float]] = {
     "clock": (step_clock, 1.0),
     "disk": (fill_disk, 1.0),
     "cable": (unplug, 1.5),
+    "hang": (hang, 0.7),
     "standby": (part_standby, 2.0),
     "promote": (promote, 2.0),
 }

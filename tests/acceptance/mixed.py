@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from sharding_app.torture import mixed
 from sharding_app.torture.mixed import NAMES
 from sharding_app.torture.scenario import Report
-from tests.acceptance.faults import FAULTS, possible, standby_again
+from tests.acceptance.faults import FAULTS, STALLS, possible, standby_again
 from tests.acceptance.mover import Mover
 from tests.acceptance.scenario import Scenario
 
@@ -41,6 +41,8 @@ class Mixed(mixed.Mixed):
             cable=servers.cable is not None,
         )
         chosen = {name: fault for name, fault in known.items() if not faults or name in faults}
+        if "hang" in chosen:
+            cluster.sharding |= STALLS
         if "clock" in chosen:
             cluster.clock(names[0])
         run.project()

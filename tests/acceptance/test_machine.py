@@ -1,5 +1,5 @@
-"""What runs out, and what the machine does: memory, descriptors, a blocked loop; clocks that step,
-a full disk, a cable.
+"""What runs out, and what the machine does: memory, descriptors, a blocked loop, a loop that hangs;
+clocks that step, a full disk, a cable.
 """
 
 from __future__ import annotations
@@ -39,6 +39,20 @@ def test_a_node_is_blocked_and_runs_short_of_memory_and_of_descriptors(scenario:
     for fault in (no_memory, no_descriptors):
         _make(run, fault(stage), "b", 1.0)
         _heals(run)
+    run.finish()
+
+
+def test_a_loop_that_stands_still_for_good_ends_its_process(scenario: NewScenario) -> None:
+    run = scenario(faults.STALLS)
+    cluster = run.cluster
+    run.begin(*NODES)
+    pid = cluster.nodes["b"].pid
+    _make(run, faults.hang(Stage(run, ("b",), set())), "b", 1.0)
+    assert cluster.nodes["b"].pid != pid
+    log = cluster.nodes["b"].log.read_text()
+    assert "this process is ended" in log
+    assert "in _stand_still" in log
+    _heals(run)
     run.finish()
 
 

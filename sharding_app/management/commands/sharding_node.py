@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-import os
 from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Coroutine
 from typing import Any
 
+from django.conf import settings as django_settings
 from django.core.management.base import BaseCommand, CommandError
 
-from sharding_app.management.ending import end_despite_threads
+from sharding_app.management.ending import end_at_once, end_despite_threads
 from sharding_app.management.gc import quiet_collector
 from sharding_app.management.stdin_guard import at_end_of_input
 from sharding_app.processes.child_processes import Child, Supervisor, ending_signals, manage, up_line
@@ -89,7 +89,13 @@ class Command(BaseCommand):
             options["app_version"],
         )
         clock = BootClock()
-        watchdog = Watchdog(clock, get_settings().handler_warning_seconds)
+        settings = get_settings()
+        watchdog = Watchdog(
+            clock,
+            settings.handler_warning_seconds,
+            0.0 if django_settings.DEBUG else settings.loop_stall_end_seconds,
+            end_at_once,
+        )
         watchdog.start()
         runner = make_runner(config, watchdog, clock)
         runner.patience_seconds = options["leave_timeout"]
@@ -122,9 +128,8 @@ class Command(BaseCommand):
             # orderly end may hang.
             try:
                 logger.exception("the node cannot continue, its process ends", extra={"action": "node_lost"})
-                logging.shutdown()
             finally:  # there may be no memory for the words either
-                os._exit(1)
+                end_at_once()
         finally:
             announce.cancel()
             watchdog.stop()

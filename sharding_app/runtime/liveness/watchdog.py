@@ -5,15 +5,25 @@ command)`, one assignment. When no beat has come for longer than the limit, the 
 command and the main thread's stack, once. When it is over, it logs how long it took. Logs hold no
 arguments and no state. Of a recovery they name the entity, since nothing else shows the cause.
 
+A loop may stand still without end: in a deadlock of threads, or in `Thread.start`, which does not
+return if the new thread found no memory to begin with. Such a process neither serves nor ends, so
+no supervisor starts another one. Long after its lease has ended, the thread ends the process. If
+the thread itself cannot go on, since the loop stands in a write to a log that takes nothing more,
+a timer of `faulthandler` ends the process a little later: that one needs no lock of Python.
+
 Only time in which the watching thread itself turned counts. After a SIGSTOP or a suspended machine
 both threads wake together, and no handler is to blame.
 """
 
 import asyncio
+import contextlib
+import faulthandler
 import logging
+import os
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 
 from sharding_app.ports.clock import Clock
 
@@ -22,6 +32,8 @@ logger = logging.getLogger("sharding.node")
 BEAT_SECONDS = 0.05
 LOOK_SECONDS = 0.1
 CLOSE_LOOK_SECONDS = 0.02
+WORDS_SECONDS = 5.0
+"""Time for the thread's last words, after which the timer ends the process."""
 
 
 class Stall:
@@ -48,7 +60,14 @@ class Stall:
 class Watchdog:
     """Started on the loop that it watches. It is the `Heart` that the lifeline looks at."""
 
-    def __init__(self, clock: Clock, limit_seconds: float = 0.5) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        limit_seconds: float = 0.5,
+        end_seconds: float = 0.0,
+        end_process: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`end_process` is called after a stall of `end_seconds`; 0: never."""
         self.running: tuple[str, str] | None = None
         "(entity type, command) of the handler that runs, or ran last."
         self.recovering: tuple[str, str] | None = None
@@ -61,6 +80,10 @@ class Watchdog:
         "Number of times that the loop was held for too long."
         self._clock = clock
         self._limit = limit_seconds
+        self._end_seconds = end_seconds
+        self._end_process = end_process
+        self._nowhere: int | None = None
+        "The descriptor where the timer writes: a log that takes nothing more would hold it too."
         self._beat = clock.now()
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -76,6 +99,8 @@ class Watchdog:
         self._loop = asyncio.get_running_loop()
         self._main = threading.get_ident()
         self._tick()
+        if self._end_seconds:
+            self._nowhere = os.open(os.devnull, os.O_WRONLY)
         self._thread = threading.Thread(target=self._watch, name="sharding-watchdog", daemon=True)
         self._thread.start()
 
@@ -85,6 +110,10 @@ class Watchdog:
             self._timer.cancel()
         if self._thread is not None:
             self._thread.join(timeout=1.0)
+        if self._nowhere is not None:
+            faulthandler.cancel_dump_traceback_later()
+            os.close(self._nowhere)
+            self._nowhere = None
 
     def take_lag_seconds(self) -> float:
         """Return the worst delay since the last call."""
@@ -123,12 +152,21 @@ class Watchdog:
             beat, now = self._beat, self._clock.now()
             held = stall.look(beat, now, 2 * pause)
             if told is not None and told != beat:
-                self._over(now - told)
-                told = None
+                since, told = told, None
+                if self._nowhere is not None:
+                    faulthandler.cancel_dump_traceback_later()
+                with contextlib.suppress(MemoryError):
+                    self._over(now - since)
             pause = CLOSE_LOOK_SECONDS if held > self._limit / 2 and told is None else LOOK_SECONDS
             if held >= self._limit and told is None:
                 told = beat
-                self._tell(held)
+                self._set_timer(self._end_seconds - held + WORDS_SECONDS)
+                # Without memory for the words, the thread watches on.
+                with contextlib.suppress(MemoryError):
+                    self._tell(held)
+            if 0 < self._end_seconds <= held:
+                self._give_up(held)
+                return
 
     def _tell(self, held: float) -> None:
         self.blocked += 1
@@ -143,6 +181,26 @@ class Watchdog:
             self.stack(),
             extra={"action": "handler_blocks_loop", "held_seconds": held, **self._names()},
         )
+
+    def _set_timer(self, seconds: float) -> None:
+        if self._nowhere is not None:
+            # Without memory for it, the thread alone ends the process.
+            with contextlib.suppress(RuntimeError, MemoryError):
+                faulthandler.dump_traceback_later(seconds, file=self._nowhere, exit=True)
+
+    def _give_up(self, held: float) -> None:
+        self._set_timer(WORDS_SECONDS)
+        try:
+            logger.critical(
+                "the event loop has stood still for %.0f s: this process is ended, so that its supervisor starts "
+                "another one. It stands in %s\n%s",
+                held,
+                self._handler(),
+                self.stack(),
+                extra={"action": "stalled_process_ends", "held_seconds": held, **self._names()},
+            )
+        finally:
+            self._end_process()
 
     def _over(self, seconds: float) -> None:
         logger.warning(

@@ -1,6 +1,8 @@
 """The app of the fault tests."""
 
 import os
+import signal
+import threading
 
 from django.apps import AppConfig
 
@@ -21,9 +23,16 @@ class AcceptanceConfig(AppConfig):
 
         ClusterSingleton.start(TICKER, entity=Ticker, role=os.environ.get("ACCEPTANCE_ROLE") or None)
         watch_homes()
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGUSR2, _stand_still)
         sabotage = os.environ.get("ACCEPTANCE_SABOTAGE")
         if sabotage:
             SABOTAGES[sabotage]()
         release = os.environ.get("ACCEPTANCE_RELEASE")
         if release:
             become(release)
+
+
+def _stand_still(*_: object) -> None:
+    """Hold the event loop of this process without end, as a deadlock of threads would."""
+    threading.Event().wait()

@@ -93,6 +93,7 @@ def test_sharding_must_be_a_dict() -> None:
         ({"LEASE_TTL_SECONDS": 2.0}, "too close to LEASE_TTL_SECONDS"),
         ({"PING_INTERVAL_SECONDS": 1.1}, "too long for LEASE_OWN_LIMIT_SECONDS"),
         ({"LOOP_STALL_LIMIT_SECONDS": 2.0}, "must not be shorter than LEASE_TTL_SECONDS"),
+        ({"LOOP_STALL_END_SECONDS": 9.0}, "must not be shorter than LOOP_STALL_LIMIT_SECONDS"),
         ({"ENCRYPT": True}, "needs KEYS"),
         ({"KEYS": ["short"]}, "at least 16 bytes"),
         ({"KEYS": ["a" * 32]}, "easy to guess"),
