@@ -15,6 +15,7 @@ from sharding_app.ports.deliveries import (
     Claim,
     MessageChanges,
     MessageRow,
+    MessagesGone,
     Overdue,
     Page,
     ShardKey,
@@ -263,7 +264,11 @@ class MemoryJournal:
         self, sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = (), takes: Sequence[Taking] = ()
     ) -> datetime:
         changes = MessageChanges(list(sends), list(cancels), list(takes))
-        return await self._after_late_ones("stage", lambda: self._writes.messages.stage(changes))
+        try:
+            return await self._after_late_ones("stage", lambda: self._writes.messages.stage(changes))
+        except MessagesGone:
+            await self.secure()
+            raise
 
     async def discard(self, takes: Sequence[Taking]) -> list[str]:
         taken = list(takes)

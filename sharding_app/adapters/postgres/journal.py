@@ -56,6 +56,7 @@ from sharding_app.ports.deliveries import (
     Claim,
     MessageChanges,
     MessageRow,
+    MessagesGone,
     Overdue,
     Page,
     PairKey,
@@ -540,7 +541,11 @@ class PostgresJournal:
         async def work(connection: Connection) -> datetime:
             return await self._staging.append(connection, (), changes, repeated=True)
 
-        return await self._alone(work)
+        try:
+            return await self._alone(work)
+        except MessagesGone:
+            await self.secure()  # the marks are seen, and a synchronous standby may lack them
+            raise
 
     async def discard(self, takes: Sequence[Taking]) -> list[str]:
         if not takes:

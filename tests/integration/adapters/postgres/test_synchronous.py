@@ -13,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.store import PostgresStore
 from sharding_app.embedded import OwnPostgres
+from sharding_app.ports.deliveries import MessagesGone, Taking
 from sharding_app.ports.journal import JournalUnavailable
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.protocol.records import Backend, Decision
@@ -20,7 +21,7 @@ from sharding_app.protocol.shard import Shard
 from sharding_app.runtime.journal.commits import Commit, NotCommitted, Resident
 from sharding_app.runtime.journal.writer import JournalWriter
 from tests.integration.adapters.postgres.writers import INSERT, connect, events, give_homes, value
-from tests.support.given import event_row
+from tests.support.given import event_row, message
 from tests.support.postgres_pair import PostgresPair
 from tests.support.scratch import make_tables
 
@@ -50,7 +51,7 @@ def two_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresPa
 def pair(two_servers: PostgresPair) -> Iterator[PostgresPair]:
     """The standby follows, and the tables are empty; it does so again afterwards."""
     with two_servers.connect() as admin:
-        admin.execute("TRUNCATE sharding_shard, sharding_event")
+        admin.execute("TRUNCATE sharding_shard, sharding_event, sharding_message, sharding_taken")
     yield two_servers
     two_servers.mend()
 
@@ -80,6 +81,13 @@ async def waiting(watcher: psycopg.AsyncConnection[tuple[Any, ...]], count: int 
     """Wait until that number of our sessions waits for the standby."""
     async with asyncio.timeout(30):
         while await value(watcher, WAITS) != count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def visible(watcher: psycopg.AsyncConnection[tuple[Any, ...]], count: str) -> None:
+    """Wait until a row is visible: the session that waited for the standby has been ended."""
+    async with asyncio.timeout(30):
+        while not await value(watcher, count):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
@@ -217,6 +225,49 @@ async def test_what_others_have_committed_is_secure_only_when_the_standby_has_it
         assert await value(admin, WAITS) <= 1
         pair.mend()
         await journal.secure()
+
+
+async def test_messages_that_are_there_already_are_acknowledged_when_the_standby_has_them(
+    pair: PostgresPair, primary: dict[str, Any], journal: PostgresJournal
+) -> None:
+    """The answer to the first storage is lost. Its repetition finds the rows, and has none to
+    write.
+    """
+    rows = [message(1, "m")]
+    async with await connect(primary) as admin:
+        pair.cut()
+        for _ in range(3):
+            with pytest.raises(JournalUnavailable):
+                await journal.stage(rows)
+        await visible(admin, "SELECT count(*) FROM sharding_message")
+        with pytest.raises(JournalUnavailable):
+            await journal.stage(rows)
+        pair.mend()
+        await journal.stage(rows)
+        assert await value(admin, "SELECT count(*) FROM sharding_message") == 1
+
+
+async def test_a_message_is_taken_by_another_delivery_once_the_standby_has_its_mark(
+    pair: PostgresPair, primary: dict[str, Any], journal: PostgresJournal
+) -> None:
+    """Told before, the home of its sender would delete the row, and a failover would lose the
+    mark, with the reply.
+    """
+    taking = Taking("theirs", None, False, False, foreign="second", taker=(1, 0, 1, "a"))
+    async with await connect(primary) as admin:
+        pair.cut()
+        with pytest.raises(JournalUnavailable):
+            await journal.stage([message(1, "reply")], (), [taking])
+        for _ in range(2):
+            with pytest.raises(JournalUnavailable):
+                await journal.stage([message(1, "other")], (), [taking])
+        await visible(admin, "SELECT count(*) FROM sharding_taken")
+        with pytest.raises(JournalUnavailable):
+            await journal.stage([message(1, "other")], (), [taking])
+        pair.mend()
+        with pytest.raises(MessagesGone):
+            await journal.stage([message(1, "other")], (), [taking])
+        assert await value(admin, "SELECT string_agg(id, ' ') FROM sharding_message") == "reply"
 
 
 async def test_questions_to_the_store_leave_no_session_behind_while_the_standby_is_away(
