@@ -423,8 +423,9 @@ class Injector:
         server.stop()
 
         def promote() -> None:
-            server.promote()
-            server.start()
+            if not server.up:  # another fault may have put one in its place
+                server.promote()
+                server.start()
 
         return promote
 
