@@ -6,16 +6,24 @@ other chain ends.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from sharding_app.errors import EntityFailed, Unavailable
 from sharding_app.testing.simulation.harness import Stage
-from sharding_app.testing.simulation.liveness import place_of
+from sharding_app.testing.simulation.liveness import Place, place_of
 from sharding_app.testing.simulation.particular import PAIRS, RELAY
 from sharding_app.testing.simulation.promises import Call, PromiseBroken
 from sharding_app.testing.simulation.topology import Named
 
+if TYPE_CHECKING:
+    from sharding_app.testing.simulation.world import World
+
+Places = Mapping[Named, Place]
+
 ENDS_SECONDS = 1.5
+MOVES_SECONDS = 1.5
+"""A rebalance waits 0.3 s, and gives a shard 1 s for its hand-off (`topology`)."""
 FOUND_SECONDS = 3.5
 CROSSED_AT_MOST = 3
 """How often calls cross until one of them is refused, and not stopped with a shard that moves."""
@@ -26,11 +34,16 @@ def chains(stage: Stage) -> None:
     relay = next((each for each in world.cast.entities if each[0] is RELAY), None)
     if relay is None or world.failure is not None:
         return
+    places = {each: place_of(world, each) for each in world.cast.entities if each[0] is RELAY}
     chain, circle = stage.call(relay, "hand_on"), stage.call(relay, "go_round")
-    stage.until(lambda: chain.acknowledged, ENDS_SECONDS, "a chain of calls comes to its end", promise=8)
-    stage.until(lambda: circle.ended is not None, ENDS_SECONDS, "a circle of calls is refused", promise=8)
+    _ends(stage, chain, places, "a chain of calls comes to its end")
+    if not stage.is_over and not (chain.acknowledged or _is_forced(chain, places, world)):
+        detail = f"a chain of calls ended with {chain.error!r}"
+        world.broke(PromiseBroken(8, "errors_are_true", detail, chain.entity))
+    _ends(stage, circle, places, "a circle of calls is refused")
     if not stage.is_over and not (
-        isinstance(circle.error, EntityFailed) and circle.given[0] in world.witness.cycles_refused
+        _is_forced(circle, places, world)
+        or (isinstance(circle.error, EntityFailed) and circle.given[0] in world.witness.cycles_refused)
     ):
         detail = f"a circle of calls ended with {circle.error!r}, {circle.value!r}"
         world.broke(PromiseBroken(8, "errors_are_true", detail, circle.entity))
@@ -38,6 +51,29 @@ def chains(stage: Stage) -> None:
 
     for pair in PAIRS:
         _cross(stage, [(RELAY, each) for each in pair])
+
+
+def _ends(stage: Stage, call: Call, places: Places, what: str) -> None:
+    """Wait until a call has ended. If a shard of these moves, its hand-off has its time too."""
+
+    def is_over() -> bool:
+        return call.ended is not None
+
+    stage.until(lambda: is_over() or _have_moved(places, stage.world), ENDS_SECONDS, what, promise=8)
+    stage.until(is_over, ENDS_SECONDS + MOVES_SECONDS, f"{what}, while a shard of it moves", promise=8)
+
+
+def _have_moved(places: Places, world: World) -> bool:
+    return any(place_of(world, each) != before for each, before in places.items())
+
+
+def _is_forced(call: Call, places: Places, world: World) -> bool:
+    """Whether the move of a shard has stopped a call."""
+    return (
+        isinstance(call.error, Unavailable)
+        and call.error.code == "stopped_by_force"
+        and _have_moved(places, world)
+    )
 
 
 def _cross(stage: Stage, pair: Sequence[Named]) -> None:
