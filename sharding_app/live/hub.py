@@ -484,6 +484,8 @@ class Hub:
         shown = f'"html":{values.json_of(body)}' if form.topic.template else f'"value":{body}'
         form.frame = f'{{"key":{key},{shown}}}'
         form.version = version
+        if form.watch.lost:
+            return  # lost while a thread painted it: the browsers have been told, and this value is old
         for seat in form.seats:
             seat.owe(form.key)
 

@@ -132,6 +132,43 @@ def test_what_comes_while_a_view_is_lost_is_told_so(monkeypatch: pytest.MonkeyPa
     play(scene)
 
 
+def test_a_value_that_was_painted_while_its_view_was_lost_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A template is rendered in a thread, which takes its time."""
+    monkeypatch.setattr(hubs, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(hubs, "RETRY_MAX_SECONDS", 0.01)
+    rendering, goes_on = threading.Event(), threading.Event()
+
+    def html_of(topic: object, value: object) -> str:
+        if value == {"price": 1}:
+            rendering.set()
+            goes_on.wait(20)
+        return str(value)
+
+    monkeypatch.setattr(hubs.values, "html_of", html_of)
+
+    async def scene(stage: Stage) -> None:
+        stage.entities.values["vase"] = {"price": 1}
+        browser = await stage.browser(token("vase", template="vase.html"))
+        key = key_of(token("vase", template="vase.html"))
+        await until(rendering.is_set)
+        stage.entities.errors = [EntityFailed("broken") for _ in range(10_000)]
+        stage.entities.change("vase", {"price": 2})
+        await browser.sees({"key": key, "lost": True})
+        goes_on.set()
+        (watch,) = stage.hub.watches.values()
+        await until(lambda: watch.painter is None)
+        late = await stage.browser(token("vase", template="vase.html"))
+        await late.sees({"key": key, "lost": True})
+        assert {"key": key, "html": str({"price": 1})} not in browser.items
+        stage.entities.errors = []
+        await browser.sees({"key": key, "html": str({"price": 2})})
+        await late.sees({"key": key, "html": str({"price": 2})})
+
+    play(scene)
+
+
 def test_a_process_that_may_follow_no_more_refuses() -> None:
     async def scene(stage: Stage) -> None:
         stage.entities.follow_error = BufferFull("this process follows 1 entity")
