@@ -105,6 +105,7 @@ def erased(
         events = sum(each.events for each in found.values())
         detail = f"{len([each for each in found.values() if each != Erasure()])} entities, {events} events, by {by}"
         subjects.rows("subject_finish", {"mark": mark, "detail": detail})
+        subjects.secure()
     return SubjectErasure(found, to_rebuild(), tuple(each.name for each in _others()))
 
 

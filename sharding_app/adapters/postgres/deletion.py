@@ -41,6 +41,7 @@ from sharding_app.adapters.postgres.further_journals import (
 from sharding_app.adapters.postgres.moving_locks import keep_moves_away
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.store import config_of, type_parameters
+from sharding_app.adapters.postgres.within import secure
 from sharding_app.ports.journal import Erasure
 from sharding_app.protocol.ids import EntityId, Epoch, ShardId
 from sharding_app.protocol.journals import CLUSTERS_OWN
@@ -195,8 +196,10 @@ def erase_entity(
                 statement = "erase" if is_here or journal is not connection else "erase_outside"
                 piece = _erase(journal, statement, params, raised, events_at_once, total, progress)
                 if journal is not connection:
+                    secure(journal)
                     _note_erased(connection, params, piece)
                 total += piece
+        secure(connection)
     return total
 
 

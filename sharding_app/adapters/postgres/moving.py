@@ -56,6 +56,7 @@ from sharding_app.adapters.postgres.moving_projections import Followers
 from sharding_app.adapters.postgres.moving_sessions import briefly, rows_session, session
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.store import config_of
+from sharding_app.adapters.postgres.within import secure
 from sharding_app.ports.deliveries import PARTLY_ELSEWHERE
 from sharding_app.protocol import moving as moves
 from sharding_app.protocol.ids import Epoch, ShardId
@@ -532,6 +533,7 @@ class _Move(_Remains):
     def _switch(self, raised: Mapping[ShardId, Epoch]) -> int:
         say = self._say_so if self._from else self._leave_clusters_own
         briefly(self._cluster, partial(say, raised), TRIES_WHILE_CLOSED)
+        secure(self._cluster)
         self._copy.moving -= raised.keys()
         return len(raised)
 
@@ -586,6 +588,7 @@ class _Move(_Remains):
             )
 
         briefly(self._target, put, TRIES_WHILE_CLOSED)
+        secure(self._target)  # the last of the copy: the switch is next, in another database
 
     def _clear_rest(self, shards: Sequence[ShardId]) -> None:
         named = {"type_id": self._type_id, "shards": list(shards)}

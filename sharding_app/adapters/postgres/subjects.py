@@ -5,6 +5,7 @@ from typing import Any
 from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
 from sharding_app.adapters.postgres.failed_database import NamedConnection
 from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.adapters.postgres.within import secure
 
 
 class Subjects:
@@ -27,6 +28,10 @@ class Subjects:
 
     def rows(self, query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
         return self._connection.execute(QUERIES[query], params).fetchall()
+
+    def secure(self) -> None:
+        """Wait until a synchronous standby has all that was written here."""
+        secure(self._connection)
 
     def clean(self) -> None:
         """Free the row that held an erased key: its page is written anew."""

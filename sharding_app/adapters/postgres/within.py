@@ -1,4 +1,6 @@
-"""The user's transaction in which events are appended: its preparation, and its outcome."""
+"""The user's transaction in which events are appended: its preparation, and its outcome. And the
+standby's part in commits of an operator's command.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,3 +64,17 @@ def watched(connection: Connection, found: Replication) -> Iterator[None]:
         yield
     finally:
         connection.remove_notice_handler(warned)
+
+
+def secure(connection: Connection) -> None:
+    """Wait until a synchronous standby has all that this connection has committed.
+
+    An administrator may cancel the wait of a commit: the server calls that a success, and warns.
+    The commit of a small write covers all that came before it.
+    """
+    found = Replication()
+    found.cancelled = True
+    while found.cancelled:
+        found.cancelled = False
+        with watched(connection, found):
+            connection.execute(QUERIES["secure"])

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from sharding_app.adapters.postgres import copied_rows, deletion, moving, moving_sessions
+from sharding_app.adapters.postgres import copied_rows, deletion, moving, moving_sessions, within
 from sharding_app.adapters.postgres.further_journals import rows
 from sharding_app.adapters.postgres.moving import cancel, move_shards
 from sharding_app.embedded import Servers
@@ -165,6 +165,27 @@ def watched(both: Both, journal: str) -> int:
     return len(both.run(journal, "SELECT FROM pg_trigger WHERE tgname LIKE 'sharding\\_moving%%'")) + len(
         both.run(journal, "SELECT FROM pg_class WHERE relname LIKE 'sharding\\_moving%%' AND relkind = 'r'")
     )
+
+
+def test_a_standby_has_the_copy_before_the_switch_and_the_switch_before_the_end(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An administrator may have cancelled the wait of any commit before."""
+    secured: list[tuple[str, str]] = []
+
+    def secure(connection: Any) -> None:
+        server = THERE if connection.info.dbname == both.params[THERE]["dbname"] else ""
+        secured.append((server, both.places()[3]))
+        within.secure(connection)
+
+    monkeypatch.setattr(moving, "secure", secure)
+    both.fill("", ["e1", "e2"])
+    both.move(shards=[3])
+    assert secured == [(THERE, ""), (THERE, ""), ("", THERE)], "messages are copied twice"
+    secured.clear()
+    both.delete()
+    both.move("", shards=[3])
+    assert secured == [("", THERE), ("", THERE), ("", "")]
 
 
 def test_all_rows_arrive_and_a_history_stays_behind(both: Both) -> None:

@@ -12,6 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.store import PostgresStore
+from sharding_app.adapters.postgres.within import secure
 from sharding_app.embedded import OwnPostgres
 from sharding_app.ports.deliveries import MessagesGone, Taking
 from sharding_app.ports.journal import JournalUnavailable
@@ -268,6 +269,23 @@ async def test_a_message_is_taken_by_another_delivery_once_the_standby_has_its_m
         with pytest.raises(MessagesGone):
             await journal.stage([message(1, "other")], (), [taking])
         assert await value(admin, "SELECT string_agg(id, ' ') FROM sharding_message") == "reply"
+
+
+async def test_the_session_of_a_command_waits_again_after_a_wait_that_was_cancelled(
+    pair: PostgresPair, primary: dict[str, Any]
+) -> None:
+    async with await connect(primary) as admin:
+        with psycopg.connect(**primary, autocommit=True, application_name="sharding/me/moving") as command:
+            secure(command)
+            pair.cut()
+            waits = asyncio.ensure_future(asyncio.to_thread(secure, command))
+            for _ in range(3):
+                await waiting(admin)
+                await admin.execute("SELECT pg_cancel_backend(%s)", [command.info.backend_pid])
+            await waiting(admin)
+            assert not waits.done()
+            pair.mend()
+            await waits
 
 
 async def test_questions_to_the_store_leave_no_session_behind_while_the_standby_is_away(
