@@ -10,6 +10,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from django.utils.translation import gettext as _
 
+from sharding_app.adapters.postgres import within
 from sharding_app.adapters.postgres.further_journals import whereabouts_of
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.protocol.whereabouts import Whereabouts
@@ -40,6 +41,13 @@ class UnknownJournal(DatabaseError):
                 "DATABASES has no {!r}, in which shards of the cluster lie: give this process the settings of the nodes."
             ).format(name)
         )
+
+
+def secure(connection: BaseDatabaseWrapper) -> None:
+    """Wait until a synchronous standby has all that was committed before. Not in a transaction."""
+    connection.ensure_connection()
+    with connection.wrap_database_errors:
+        within.secure(connection.connection)
 
 
 def journal_alias() -> str:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from django.db import InternalError, connections, transaction
 from django.db.backends.utils import CursorWrapper
 
+from sharding_app.adapters.django import database
 from sharding_app.adapters.django.database import run_query
 from sharding_app.adapters.postgres.failed_database import of_database
 from sharding_app.adapters.postgres.sql import QUERIES
@@ -161,8 +162,8 @@ def copy(alias: str, journal: str, number: int) -> None:
         rows = run_query(cursor, "projection_to_copy", key)
         if not rows:
             return
-        # The copy must not outlive them: a synchronous standby has them too.
-        cursor.execute(_text("secure"))
+    # The copy must not outlive them: a synchronous standby has them too.
+    database.secure(connections[alias])
     began, firsts, lasts, positions, fill_types, types, entities, slices, nexts = rows[0]
     if len(types) > HELD_COPIED:
         fill_types = [types[0]] * len(firsts)

@@ -29,7 +29,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
 from sharding_app.adapters.django import further_journals
-from sharding_app.adapters.django.database import run_query, whereabouts
+from sharding_app.adapters.django.database import run_query, secure, whereabouts
 from sharding_app.adapters.django.further_journals import Followed
 from sharding_app.adapters.django.sealing import opened_events
 from sharding_app.adapters.personal.vault import Vault
@@ -301,8 +301,7 @@ class DjangoPart:
         further journal is in no transaction, so its own connection commits.
         """
         if self.journal:
-            with connections[self.there].cursor() as cursor:
-                cursor.execute(_text("secure"))
+            secure(connections[self.there])
             return
         beside = connections[self._alias]
         kept, self._second = self._second, None
@@ -313,8 +312,7 @@ class DjangoPart:
                 kept[1].close()
             second = beside.copy()
         try:
-            with second.cursor() as cursor:
-                cursor.execute(_text("secure"))
+            secure(second)
         except BaseException:
             second.close()
             raise

@@ -3,6 +3,7 @@ left out.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import pytest
@@ -10,6 +11,7 @@ from django.db import OperationalError, connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from sharding_app.adapters.django import projections as control
+from sharding_app.adapters.postgres import within
 from sharding_app.entities.happened import Happened
 from sharding_app.entities.projections import Projection, on, projections
 from sharding_app.errors import AskTimeout, ProjectionError
@@ -235,3 +237,25 @@ def test_the_connection_that_secures_lasts_as_long_as_that_of_the_turns(
     run(work)
     assert has_all()
     assert len(opened) == 3
+
+
+def test_a_wait_for_the_standby_that_was_cancelled_is_waited_for_again(
+    writer: Writer, copies: type[Projection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server says so in a warning. Until then no handler has seen the event."""
+    handled: list[bool] = []
+
+    @contextmanager
+    def watched(_: object, found: within.Replication) -> Iterator[None]:
+        handled.append(has_all())
+        yield
+        found.cancelled = len(handled) < 3
+
+    work = part(copies)
+    run(work)
+    writer.append("a", 1)
+    writer.commit()
+    monkeypatch.setattr(within, "watched", watched)
+    run(work)
+    assert handled == [False] * 3
+    assert has_all()
