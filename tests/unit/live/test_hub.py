@@ -9,6 +9,7 @@ import pytest
 
 from sharding_app import BufferFull, EntityFailed, Unavailable
 from sharding_app.live import hub as hubs
+from sharding_app.live import values
 from sharding_app.live.hub import Limits
 from sharding_app.live.topics import key_of
 from tests.unit.live.stage import Browser, Stage, play, token, until
@@ -146,7 +147,7 @@ def test_a_value_that_was_painted_while_its_view_was_lost_is_not_shown(
             goes_on.wait(20)
         return str(value)
 
-    monkeypatch.setattr(hubs.values, "html_of", html_of)
+    monkeypatch.setattr(values, "html_of", html_of)
 
     async def scene(stage: Stage) -> None:
         stage.entities.values["vase"] = {"price": 1}
