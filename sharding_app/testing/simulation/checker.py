@@ -453,7 +453,18 @@ class Witness:
             entity: entries
             for entity, entries in self.journal.items()
             if self.world.server_of_entity(*entity.split("/", 1)) is server
+            and not self._gets_its_row_again(server, entity)
         }
+
+    def _gets_its_row_again(self, server: MemoryServer, entity: str) -> bool:
+        """Whether the cluster's own server has lost, with a step of a resize, in which journal an
+        entity lies: its events stand in a further one, and the row of its shard is made there.
+        """
+        key = self._shard_of(entity)
+        if server is not self.world.server or key in server.cluster.shards:
+            return False
+        found = server.cluster.type_ids[key[0]], entity.partition("/")[2]
+        return any(each.journal.events.get(found) for name, each in self.world.servers.items() if name)
 
     def _own_rows_went_back(self, *, asynchronous: bool) -> None:
         there = {token: None for each in self.world.servers.values() for token in each.journal.beside}
