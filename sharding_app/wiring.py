@@ -211,6 +211,7 @@ def node_ports(
                 settings.lifeline,
                 callbacks,
                 watchdog,
+                watchdog,
             )
 
         vault = personal_vault(settings)

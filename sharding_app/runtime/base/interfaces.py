@@ -78,6 +78,13 @@ class Heart(Protocol):
         """Log where the main thread stands."""
 
 
+class Guard(Protocol):
+    """Ends the process if a loop of it stands still for good (`runtime.liveness.watchdog`)."""
+
+    def watch_over(self, name: str, thread: int, beat: Callable[[], float]) -> Callable[[], None]:
+        """Look at the heartbeat of a loop in a thread of that ident, until the result is called."""
+
+
 class LifelineControl(Protocol):
     """The lifeline of a node: a `Lifeline` on its own loop, or a `LifelineThread` around one."""
 

@@ -19,7 +19,7 @@ from sharding_app.protocol.ids import Incarnation, Term
 from sharding_app.protocol.liveness.node_lease import Lease
 from sharding_app.protocol.records import Lineage, Server
 from sharding_app.runtime.base.config import LifelineSettings
-from sharding_app.runtime.base.interfaces import Heart, LifelineCallbacks
+from sharding_app.runtime.base.interfaces import Guard, Heart, LifelineCallbacks
 from sharding_app.runtime.liveness.lifeline import Lifeline
 
 logger = logging.getLogger("sharding.node")
@@ -29,6 +29,7 @@ T = TypeVar("T")
 START_TIMEOUT_SECONDS = 10.0
 BEGIN_AGAIN_SECONDS = 0.5
 END_LOOK_SECONDS = 0.005
+BEAT_SECONDS = 0.5
 
 
 class LifelineThread:
@@ -44,8 +45,13 @@ class LifelineThread:
         settings: LifelineSettings,
         callbacks: LifelineCallbacks,
         heart: Heart | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self.lease = lease
+        self.beat = 0.0
+        "A number that changes while this loop turns, if there is a guard."
+        self._guard = guard
+        self._unguard: Callable[[], None] = lambda: None
         self._clock = clock
         self._callbacks = callbacks
         self._candidate = False
@@ -95,6 +101,9 @@ class LifelineThread:
         if not self._ready.wait(START_TIMEOUT_SECONDS):
             self._stopping.set()
             raise RuntimeError("the lifeline's thread did not start")
+        if self._guard is not None:
+            thread = self._thread.ident or 0
+            self._unguard = self._guard.watch_over("the lifeline's loop", thread, lambda: self.beat)
 
     def set_candidate(self, candidate: bool) -> None:
         self._candidate = candidate
@@ -120,6 +129,7 @@ class LifelineThread:
         # Polled, not joined in one more thread: a process without memory can start none.
         while self._goes_on():  # noqa: ASYNC110  (nothing else tells of a thread's end)
             await asyncio.sleep(END_LOOK_SECONDS)
+        self._unguard()
         self.lease.drop()
 
     def _goes_on(self) -> bool:
@@ -180,6 +190,8 @@ class LifelineThread:
 
     async def _live(self, told: LifelineCallbacks) -> None:
         self._loop = asyncio.get_running_loop()
+        if self._guard is not None:
+            self._tick()
         self._halt = asyncio.Event()
         lifeline = self._lifeline = self._make(told)
         lifeline.set_candidate(self._candidate)
@@ -201,6 +213,11 @@ class LifelineThread:
                 await lifeline.abort()
         if broken.done() and not broken.cancelled():
             broken.result()
+
+    def _tick(self) -> None:
+        self.beat += 1
+        if self._loop is not None:
+            self._loop.call_later(BEAT_SECONDS, self._tick)
 
 
 class _OnMainLoop:

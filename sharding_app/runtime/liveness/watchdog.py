@@ -9,7 +9,8 @@ A loop may stand still without end: in a deadlock of threads, or in `Thread.star
 return if the new thread found no memory to begin with. Such a process neither serves nor ends, so
 no supervisor starts another one. Long after its lease has ended, the thread ends the process. If
 the thread itself cannot go on, since the loop stands in a write to a log that takes nothing more,
-a timer of `faulthandler` ends the process a little later: that one needs no lock of Python.
+a timer of `faulthandler` ends the process a little later: that one needs no lock of Python. The
+lifeline's loop, in a thread of its own, is watched over as well: without it the node has no lease.
 
 Only time in which the watching thread itself turned counts. After a SIGSTOP or a suspended machine
 both threads wake together, and no handler is to blame.
@@ -57,6 +58,18 @@ class Stall:
         return self.seconds
 
 
+class Watched:
+    """Another loop of the process: its name, the ident of its thread, and its heartbeat."""
+
+    __slots__ = ("beat", "name", "stall", "thread")
+
+    def __init__(self, name: str, thread: int, beat: Callable[[], float], now: float) -> None:
+        self.name = name
+        self.thread = thread
+        self.beat = beat
+        self.stall = Stall(now)
+
+
 class Watchdog:
     """Started on the loop that it watches. It is the `Heart` that the lifeline looks at."""
 
@@ -82,6 +95,7 @@ class Watchdog:
         self._limit = limit_seconds
         self._end_seconds = end_seconds
         self._end_process = end_process
+        self._others: dict[Watched, None] = {}
         self._nowhere: int | None = None
         "The descriptor where the timer writes: a log that takes nothing more would hold it too."
         self._beat = clock.now()
@@ -115,6 +129,11 @@ class Watchdog:
             os.close(self._nowhere)
             self._nowhere = None
 
+    def watch_over(self, name: str, thread: int, beat: Callable[[], float]) -> Callable[[], None]:
+        watched = Watched(name, thread, beat, self._clock.now())
+        self._others[watched] = None
+        return lambda: self._others.pop(watched, None)
+
     def take_lag_seconds(self) -> float:
         """Return the worst delay since the last call."""
         found, self._recent_lag_seconds = self._recent_lag_seconds, 0.0
@@ -131,9 +150,9 @@ class Watchdog:
             extra={"action": "loop_stalled", **self._names()},
         )
 
-    def stack(self) -> str:
-        """Return the stack of the watched thread."""
-        frame = sys._current_frames().get(self._main)
+    def stack(self, thread: int | None = None) -> str:
+        """Return the stack of a thread: the main loop's, or another one."""
+        frame = sys._current_frames().get(self._main if thread is None else thread)
         return "".join(traceback.format_stack(frame)) if frame is not None else "(that thread has ended)"
 
     def _tick(self) -> None:
@@ -165,8 +184,13 @@ class Watchdog:
                 with contextlib.suppress(MemoryError):
                     self._tell(held)
             if 0 < self._end_seconds <= held:
-                self._give_up(held)
+                self._give_up("the event loop", held, self._handler(), self._main)
                 return
+            for each in list(self._others):
+                held = each.stall.look(each.beat(), now, 2 * pause)
+                if 0 < self._end_seconds <= held:
+                    self._give_up(each.name, held, "no handler", each.thread)
+                    return
 
     def _tell(self, held: float) -> None:
         self.blocked += 1
@@ -188,15 +212,16 @@ class Watchdog:
             with contextlib.suppress(RuntimeError, MemoryError):
                 faulthandler.dump_traceback_later(seconds, file=self._nowhere, exit=True)
 
-    def _give_up(self, held: float) -> None:
+    def _give_up(self, loop: str, held: float, stands_in: str, thread: int) -> None:
         self._set_timer(WORDS_SECONDS)
         try:
             logger.critical(
-                "the event loop has stood still for %.0f s: this process is ended, so that its supervisor starts "
-                "another one. It stands in %s\n%s",
+                "%s has stood still for %.0f s: this process is ended, so that its supervisor starts another one. "
+                "It stands in %s\n%s",
+                loop,
                 held,
-                self._handler(),
-                self.stack(),
+                stands_in,
+                self.stack(thread),
                 extra={"action": "stalled_process_ends", "held_seconds": held, **self._names()},
             )
         finally:

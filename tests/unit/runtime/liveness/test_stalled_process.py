@@ -92,3 +92,20 @@ def test_a_timer_that_was_set_ends_no_loop_that_turns() -> None:
         "time.sleep(0.5); await asyncio.sleep(2.5)", seconds=2, before="watchdog.WORDS_SECONDS = 0.1"
     )
     assert (code, said) == (0, "went on\n")
+
+
+def test_a_loop_that_is_watched_over_stands_still() -> None:
+    code, said, log = run(
+        "dog.watch_over('the other loop', threading.get_ident(), lambda: 1.0); await asyncio.sleep(600)"
+    )
+    assert (code, said) == (1, "")
+    assert "the other loop has stood still" in log
+    assert "in main" not in log, "the main loop waits in its selector"
+    assert "select" in log
+
+
+def test_one_that_is_watched_over_no_more_may_stand_still() -> None:
+    code, said, _ = run(
+        "dog.watch_over('other', 0, lambda: 1.0)(); await asyncio.sleep(1.5)", before="import faulthandler"
+    )
+    assert (code, said) == (0, "went on\n")

@@ -27,6 +27,10 @@ def hold_the_loop_by_a_handler(seconds: float) -> None:
     time.sleep(seconds)
 
 
+def stands_in_a_ping(released: threading.Event) -> None:
+    released.wait()
+
+
 class Session:
     """Always answers, unless told otherwise."""
 
@@ -72,7 +76,7 @@ class Session:
 
 
 class Shell:
-    def __init__(self) -> None:
+    def __init__(self, guard: Watchdog | None = None) -> None:
         self.sessions = (Session(), Session())
         self.told: list[str] = []
         self.threads: set[int] = set()
@@ -80,7 +84,7 @@ class Shell:
         self.lease = Lease(2.0, 3.0)
         self.clock = BootClock()
         self.lifeline = LifelineThread(
-            self.sessions, self.clock, self.lease, (1, 2), "me", QUICK, self, heart=None
+            self.sessions, self.clock, self.lease, (1, 2), "me", QUICK, self, heart=None, guard=guard
         )
 
     def note(self, what: str) -> None:
@@ -225,6 +229,41 @@ def test_the_clock_counts_suspended_time_and_never_steps() -> None:
     number = time.CLOCK_BOOTTIME if sys.platform == "linux" else time.CLOCK_MONOTONIC
     before = time.clock_gettime(number)
     assert before <= clock.now() <= time.clock_gettime(number)
+
+
+def test_a_lifeline_that_stands_still_for_good_ends_the_process(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its lease lapses, and nothing else of the node would notice: the main loop turns."""
+    monkeypatch.setattr(thread, "BEAT_SECONDS", 0.02)
+    released, ended = threading.Event(), threading.Event()
+
+    async def main() -> None:
+        watchdog = Watchdog(BootClock(), 30.0, 2.0, ended.set)
+        watchdog.start()
+        shell = Shell(guard=watchdog)
+        shell.lifeline.start()
+        first = shell.lifeline.beat
+        await eventually(lambda: shell.lifeline.beat > first)
+        assert not ended.is_set()
+
+        async def hang() -> Pulse:
+            stands_in_a_ping(released)
+            return Pulse(SERVER, False)
+
+        monkeypatch.setattr(shell.sessions[0], "ping", hang)
+        await eventually(ended.is_set)
+        released.set()
+        await shell.lifeline.stop()
+        watchdog.stop()
+        assert not watchdog._others, "an incarnation that has ended is watched over no more"
+
+    with caplog.at_level(logging.CRITICAL, "sharding.node"):
+        asyncio.run(main())
+    (told,) = caplog.records
+    assert told.__dict__["action"] == "stalled_process_ends"
+    assert "the lifeline's loop has stood still" in told.getMessage()
+    assert "stands_in_a_ping" in told.getMessage()
 
 
 def test_the_watchdog_names_the_handler_and_shows_its_stack(caplog: pytest.LogCaptureFixture) -> None:
