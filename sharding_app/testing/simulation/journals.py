@@ -138,8 +138,15 @@ class JournalChecker:
     def cluster_went_back(self) -> None:
         """Note of which shards the cluster's server has lost a switch. They lie in their new
         journals, and nothing is written in the former ones.
+
+        A shard that lay in that server itself, and whose row is lost, has lost all that it had. It
+        may get its next home anywhere.
         """
-        journals = self._world.server.cluster.journals
+        cluster = self._world.server.cluster
+        journals = cluster.journals
+        for key in [each for each, name in self._lie.items() if name == CLUSTERS_OWN]:
+            if key not in cluster.shards:
+                del self._lie[key]
         self._lost |= {key: None for key, name in self._lie.items() if journals.get(key, name) != name}
 
     def has_lost(self, key: ShardKey) -> bool:
