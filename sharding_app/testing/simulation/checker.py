@@ -403,7 +403,8 @@ class Witness:
             if self.world.lies_in(server, *entity.split("/", 1))
         }
         for entity in {**self._of_journal(server), **rows}:
-            left = rows.get(entity, {})  # it may have lost its only row
+            # It may have lost its only row.
+            left = rows.get(entity) or self._rows_elsewhere(server, entity)
             if self.states.keeps(entity):
                 stored[entity] = self.states.went_back(entity, left, self.journal[entity])
             else:
@@ -453,18 +454,19 @@ class Witness:
             entity: entries
             for entity, entries in self.journal.items()
             if self.world.server_of_entity(*entity.split("/", 1)) is server
-            and not self._gets_its_row_again(server, entity)
         }
 
-    def _gets_its_row_again(self, server: MemoryServer, entity: str) -> bool:
-        """Whether the cluster's own server has lost, with a step of a resize, in which journal an
-        entity lies: its events stand in a further one, and the row of its shard is made there.
+    def _rows_elsewhere(self, server: MemoryServer, entity: str) -> Mapping[int, Committed]:
+        """Return the events of an entity in a further journal, if the cluster's own server has lost
+        where its shard lies: that row is made again where the shard's rows are found. They are all
+        there, if a resize was lost that had joined shards, or a part, if a move was that had begun.
         """
         key = self._shard_of(entity)
         if server is not self.world.server or key in server.cluster.shards:
-            return False
+            return {}
         found = server.cluster.type_ids[key[0]], entity.partition("/")[2]
-        return any(each.journal.events.get(found) for name, each in self.world.servers.items() if name)
+        there = [each.journal.events.get(found) for name, each in self.world.servers.items() if name]
+        return next(filter(None, there), {})
 
     def _own_rows_went_back(self, *, asynchronous: bool) -> None:
         there = {token: None for each in self.world.servers.values() for token in each.journal.beside}
