@@ -90,6 +90,7 @@ STORED: Final[Mapping[str, Stored]] = {
     "stopped_by_force": "nothing",
     "stopped_under_way": "unknown",
     "fate_unknown": "unknown",
+    "overtaken": "nothing",
     "poisonous": "unknown",
     "event_unreadable": "nothing",
     "history_too_long": "nothing",

@@ -20,6 +20,8 @@ from sharding_app.protocol.numbering import Numbering
 WIRE_VERSION = 1
 LARGEST = 1.7976931348623157e308
 """The largest float."""
+MOST_LATER = 1000
+"""A command goes again with at most this many names of later ones."""
 Finite = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 """A number that can be counted and shown: NaN and infinity are refused at decoding."""
 
@@ -86,6 +88,9 @@ class Deliver(Message, tag=1):
     trace: str = ""
     delivery: Delivery | None = None
     "Of a durable message or timer."
+    later: Annotated[tuple[int | str, ...], msgspec.Meta(max_length=MOST_LATER)] = ()
+    """Of a command that is sent again: later calls of its asker that were outstanding with it at a
+    home that died, by their callers' ids or their requests."""
 
 
 class Answer(Message, tag=2):

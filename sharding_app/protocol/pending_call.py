@@ -37,6 +37,9 @@ class PendingCall(msgspec.Struct, eq=False):
     journal, or its caller allowed it."""
     attempt: int = 1
     deaths: int = 0
+    later: tuple[int | str, ...] = ()
+    """Later calls to its entity that were outstanding with it at a home that died: their callers'
+    ids, or their requests. If one has taken effect there, this one must not run any more."""
     told: bool = False
     "The caller has its answer (or its timeout); the call is kept only for the order's sake."
     home: Incarnation | None = None

@@ -37,6 +37,7 @@ import msgspec
 
 from sharding_app.protocol.histogram import Histogram
 from sharding_app.protocol.ids import EntityId, Epoch, Incarnation, ShardId, Term
+from sharding_app.protocol.messages import MOST_LATER
 from sharding_app.protocol.pending_call import PendingCall
 from sharding_app.protocol.transitions import transitions
 
@@ -63,6 +64,17 @@ class Refuse(msgspec.Struct, frozen=True):
 
 
 RegionEffect = Forward | AskHomes | Refuse
+
+
+class Later(msgspec.Struct):
+    """Calls to one entity that were outstanding at a dead home, latest first: their callers' ids or
+    their requests.
+    """
+
+    calls: list[int | str] = []
+    leaves_no_trace: bool = False
+    "One of them may have taken effect, and no journal could tell."
+
 
 MAX_DEATHS = 2
 """A command that was in flight at the death of this many homes may be the cause: it is not sent
@@ -493,15 +505,7 @@ class RegionRoutes:
         for shard, group in by_shard.items():
             route = self.routes[shard]
             route.outstanding -= len(group)
-            again: list[PendingCall] = []
-            ended: set[EntityId] = set()
-            for pending in sorted(group, key=lambda each: each.request, reverse=True):
-                entity = pending.call.entity
-                if pending.request in never_left or self._goes_again(pending, overtaken=entity in ended):
-                    again.append(pending)
-                else:
-                    ended.add(entity)
-            self._put_back(route, self._follow(again))
+            self._put_back(route, self._follow(self._of_a_dead_home(group, never_left)))
         for shard in sorted(self._shards_of.pop(incarnation, set()) | by_shard.keys()):
             route = self.routes[shard]
             if route.next_home == incarnation:
@@ -516,16 +520,39 @@ class RegionRoutes:
         for group in by_shard.values():
             self._found(group, now)
 
-    def _goes_again(self, pending: PendingCall, *, overtaken: bool) -> bool:
+    def _of_a_dead_home(self, group: list[PendingCall], never_left: set[int]) -> list[PendingCall]:
+        """Return those of the calls that go again, and refuse the others."""
+        again: list[PendingCall] = []
+        later: dict[EntityId, Later] = {}
+        for pending in sorted(group, key=lambda each: each.request, reverse=True):
+            if pending.request in never_left:
+                again.append(pending)
+                continue
+            behind = later.setdefault(pending.call.entity, Later())
+            if self._goes_again(pending, behind):
+                again.append(pending)
+            elif not pending.safe:
+                behind.leaves_no_trace = True
+            behind.calls.append(pending.call.command_id or pending.request)
+        return again
+
+    def _goes_again(self, pending: PendingCall, behind: Later) -> bool:
         """Tell whether a call may be handled again, though its dead home may have handled it.
 
-        `overtaken`: a later call to the entity does not go again, and may have taken effect there.
-        The home may have refused this one before, and the refusal is lost: taken now, it would take
-        effect behind the later one.
+        The home may have refused it, have done later ones, and have died with the refusal. Taken
+        now, it would take effect behind them. So the next home looks for them in the journal first.
         """
         pending.deaths += 1
         pending.attempt += 1
-        if overtaken or pending.told or not pending.safe or pending.deaths >= MAX_DEATHS:
+        pending.later = tuple(reversed(behind.calls[-MOST_LATER:]))
+        too_many = len(behind.calls) > MOST_LATER
+        if (
+            behind.leaves_no_trace
+            or too_many
+            or pending.told
+            or not pending.safe
+            or pending.deaths >= MAX_DEATHS
+        ):
             self._refuse(pending, "poisonous" if pending.deaths >= MAX_DEATHS else "fate_unknown")
             return False
         return True

@@ -103,6 +103,7 @@ class Outbox:
         message = Deliver(
             call.type, pending.shard, pending.epoch, call.entity, pending.request, call.command, call.args,
             command_id, pending.attempt, int(pending.born * 1000), deadline, call.chain, call.trace, call.delivery,
+            pending.later,
         )  # fmt: skip
         try:
             return self.links.put(home, message)

@@ -192,6 +192,7 @@ class Command(LastCommit):
             return
         await slot.commits_settled()
         found = await earlier_attempts.outcome(slot, message)
+        overtaken = found is None and await earlier_attempts.is_overtaken(slot, self.source, message)
         await owner.lease()
         if self._was_dropped():
             return
@@ -200,6 +201,9 @@ class Command(LastCommit):
             self._too_late()
         elif found is not None:
             self._repeat(found, handler)
+            owner.finished(slot)
+        elif overtaken:
+            self.refuse(services.replies.overtaken(message))
             owner.finished(slot)
         else:
             self.phase = PHASES[self.phase][READY]

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from sharding_app.entities.entity_type import EntityType, Handler
 from sharding_app.errors import InvalidCall, PartiallyApplied, ShardingError
 from sharding_app.ports.journal import Journal, JournalUnavailable, Outcome
-from sharding_app.protocol.command_ids import is_ours
+from sharding_app.protocol.command_ids import id_of_ours, is_ours
+from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.messages import Deliver
 from sharding_app.runtime.execution.known_ids import KnownIds
 from sharding_app.runtime.journal.commits import Resident
@@ -105,13 +106,32 @@ class EarlierAttempts:
         an answer that took longer than the spare time proves nothing, and the question is asked
         again with more of it.
         """
+        window_ms = 0 if is_ours(message.command_id) else self._window_ms
+        return await self._find(slot, message.command_id, message, window_ms)
+
+    async def is_overtaken(self, slot: Resident, source: Incarnation, message: Deliver) -> bool:
+        """Ask the journal whether later commands of its asker have taken effect.
+
+        They were outstanding with it at a home that died. It may have refused this one before. What
+        that home has not stored it never will, so each of them is asked for once.
+        """
+        ids = [each if isinstance(each, str) else id_of_ours(source, each) for each in message.later]
+        wanted = [each for each in ids if each not in slot.left_nothing]
+        found = await asyncio.gather(*(self._find(slot, each, message, 0) for each in wanted))
+        slot.left_nothing.update(each for each, outcome in zip(wanted, found, strict=True) if outcome is None)
+        return any(outcome is not None for outcome in found)
+
+    async def _find(
+        self, slot: Resident, command_id: str, message: Deliver, window_ms: int
+    ) -> Outcome | None:
+        """Ask the journal for an id, back to a window before the message was called."""
         spare = SPARE_SECONDS
         while True:
             asked_at, age_ms = self._now(), self._age_ms(message)
-            age_ms = int(age_ms * CLOCK_DRIFT) if is_ours(message.command_id) else age_ms + self._window_ms
+            age_ms = age_ms + window_ms if window_ms else int(age_ms * CLOCK_DRIFT)
             try:
                 found = await self._journal.outcome(
-                    self._type_id, slot.id, message.command_id, age_ms + int(spare * 1000)
+                    self._type_id, slot.id, command_id, age_ms + int(spare * 1000)
                 )
             except JournalUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)

@@ -60,7 +60,7 @@ class Execution(Services):
             if message.delivery is not None:
                 return command.deliver(handler, args)
             is_retryable = message.command_id and not handler.is_query and not self.is_memory
-            if not is_retryable or self.earlier_attempts.is_fresh(slot, message):
+            if not is_retryable or (not message.later and self.earlier_attempts.is_fresh(slot, message)):
                 return command.start(handler, args)
             command.ask(handler, args)
             return False

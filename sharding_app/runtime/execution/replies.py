@@ -34,6 +34,9 @@ from sharding_app.runtime.telemetry.meter import Meter
 
 logger = logging.getLogger("sharding.entity")
 
+OVERTAKEN = "overtaken"
+"""Code of the error of a command that is not run behind later ones."""
+
 
 class Replies:
     def __init__(
@@ -106,7 +109,7 @@ class Replies:
         If it had reached a home that died, it may have taken effect there. No look-up was made, so
         the error must not say that nothing is stored.
         """
-        if message.attempt > 1 and error.stored == "nothing":
+        if message.attempt > 1 and error.stored == "nothing" and error.code != OVERTAKEN:
             text = f"{error.message}; it was under way when an earlier home died, and its fate is unknown"
             error = Unavailable(text, code="fate_unknown")
         self.fail(source, message, error)
@@ -125,6 +128,13 @@ class Replies:
             self._owner.send(source, HandBack(message.type, message.shard, message.epoch, [message.request]))
 
     # -- Errors ------------------------------------------------------------------
+
+    def overtaken(self, message: Deliver) -> ShardingError:
+        what = (
+            f"{self._type.name} {message.entity!r}: {message.command} was not taken before its home died, and a later"
+            " command of the same process was: it is not run behind that one. Nothing of it is stored"
+        )
+        return Unavailable(what, code=OVERTAKEN)
 
     def lost_while_running(self, slot: Slot, message: Deliver) -> ShardingError:
         """Return the error for a command of an in-memory entity whose shard was lost."""

@@ -65,7 +65,7 @@ OnCommit: TypeAlias = list[Callable[[Sequence[EventRow]], None]]
 class Resident(Slot):
     """One entity in memory here: its place in the shard, and its place in the journal."""
 
-    __slots__ = ("doomed", "ids", "known_since", "seq", "snapshot_seq", "stored", "tail")
+    __slots__ = ("doomed", "ids", "known_since", "left_nothing", "seq", "snapshot_seq", "stored", "tail")
 
     shard: "ResidentShard"
 
@@ -83,6 +83,8 @@ class Resident(Slot):
         "Of a durable-state entity: the fingerprint of the state that was stored last."
         self.ids: dict[str, float] | None = None
         "Command ids that were put to the journal, and when (`runtime.execution.known_ids`)."
+        self.left_nothing: set[str] = set()
+        "Ids of commands of which the homes before this one have stored nothing."
         self.known_since: float | None = None
         "Since when `ids` is complete; None: it has not been loaded."
 

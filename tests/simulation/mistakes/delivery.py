@@ -22,6 +22,7 @@ from sharding_app.runtime.asking.regions import RegionClient
 from sharding_app.runtime.asking.undelivered import Refusals
 from sharding_app.runtime.base import call_chain
 from sharding_app.runtime.execution.command import Command
+from sharding_app.runtime.execution.earlier_attempts import EarlierAttempts
 from sharding_app.runtime.execution.replies import Replies
 from sharding_app.runtime.hosting.shards import ShardLife
 from sharding_app.runtime.links.links import SEND_AGAIN_AT_MOST_SECONDS, Links
@@ -325,11 +326,11 @@ def _may_always_repeat(real: Any) -> Any:
     return may_repeat
 
 
-def _whatever_came_later(real: Any) -> Any:
-    def goes_again(self: RegionRoutes, pending: PendingCall, *, overtaken: bool = False) -> bool:
-        return bool(real(self, pending, overtaken=False))
+def _whatever_came_later(_: Any) -> Any:
+    async def is_overtaken(self: EarlierAttempts, slot: Any, source: Any, message: Any) -> bool:
+        return False
 
-    return goes_again
+    return is_overtaken
 
 
 DELIVERY: dict[str, Mistake] = {
@@ -338,9 +339,7 @@ DELIVERY: dict[str, Mistake] = {
     "frames_out_of_order": Mistake((5, 8, 10), LinkReceiver, "take", _takes_what_comes),
     "buffer_order_broken": Mistake((5,), RegionRoutes, "_forward_all", _in_the_old_order_no_more),
     "due_without_anything": Mistake((14,), LinkSender, "deadline", _due_without_anything),
-    "goes_again_behind_a_later_call": Mistake(
-        (5,), RegionRoutes, "_goes_again", _whatever_came_later, direct=True
-    ),
+    "goes_again_behind_a_later_call": Mistake((5,), EarlierAttempts, "is_overtaken", _whatever_came_later),
     "handed_back_goes_last": Mistake((5,), RegionRoutes, "_put_back", _behind_the_others),
     "queries_first": Mistake((2, 5), Shard, "deliver", _queries_first),
     "tells_go_nowhere": Mistake((8,), Outbox, "_put", _tells_go_nowhere),

@@ -1,6 +1,7 @@
 """A region says that a command was not taken only of what no home can have taken."""
 
 from sharding_app.protocol.call import Call
+from sharding_app.protocol.messages import MOST_LATER
 from sharding_app.protocol.pending_call import PendingCall
 from sharding_app.protocol.region import AskHomes, Forward, Refuse, RegionRoutes
 
@@ -100,13 +101,28 @@ def region_with_three_under_way() -> RegionRoutes:
     return region
 
 
-def test_no_call_goes_again_behind_a_later_one_whose_caller_waits_no_longer() -> None:
-    """The dead home may have refused the first one, its mailbox full, and have done the second."""
+def test_a_call_that_goes_again_names_the_later_ones_to_its_entity() -> None:
+    """The dead home may have refused the first one, its mailbox full, and have done the others. One
+    of them is waited for no longer, and one has an id of its caller's.
+    """
     region = region_with_three_under_way()
+    region.submit(
+        PendingCall(4, Call("shop.Cart", "alice", "add", b"", command_id="mine"), 3, 0.1, 10.0), 0.1
+    )
     region.abandon(region.pending[2], 0.15)
     region.gone("dead", 0.2)
-    assert refusals(region) == {1: "fate_unknown", 2: "fate_unknown"}
-    assert list(region.pending) == [3]
+    assert refusals(region) == {2: "fate_unknown"}
+    assert {each.request: each.later for each in region.pending.values()} == {1: (2, "mine"), 3: (), 4: ()}
+
+
+def test_a_call_with_too_many_later_ones_does_not_go_again() -> None:
+    region = region_with_one_under_way()
+    for number in range(2, MOST_LATER + 3):
+        region.submit(pending(number), 0.1)
+    region.out.clear()
+    region.gone("dead", 0.2)
+    assert refusals(region) == {1: "fate_unknown"}
+    assert len(region.pending[2].later) == MOST_LATER
 
 
 def test_no_call_goes_again_behind_a_later_one_that_may_not_be_handled_twice() -> None:
