@@ -520,10 +520,16 @@ class Journal(Protocol):
         ...
 
     async def stage(
-        self, sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = (), takes: Sequence[Taking] = ()
+        self,
+        sends: Sequence[MessageRow],
+        cancels: Sequence[TimerKey] = (),
+        takes: Sequence[Taking] = (),
+        *,
+        claim: Claim | None = None,
     ) -> datetime:
         """Store messages and timers without events, of entities that store none, and cancel timers.
-        Fenced as events are. Raises as `append` does, and returns the server's time as it does.
+        Fenced as events are: new rows by their epochs, cancellations by the `claim` of their home.
+        Raises as `append` does, and returns the server's time as it does.
 
         A row whose id is there stays as it is, so a call may be repeated. One that `takes` foreign
         messages leaves marks of them, and raises MessagesGone if it is: the first has stored all.

@@ -261,11 +261,16 @@ class MemoryJournal:
         )
 
     async def stage(
-        self, sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = (), takes: Sequence[Taking] = ()
+        self,
+        sends: Sequence[MessageRow],
+        cancels: Sequence[TimerKey] = (),
+        takes: Sequence[Taking] = (),
+        *,
+        claim: Claim | None = None,
     ) -> datetime:
         changes = MessageChanges(list(sends), list(cancels), list(takes))
         try:
-            return await self._after_late_ones("stage", lambda: self._writes.messages.stage(changes))
+            return await self._after_late_ones("stage", lambda: self._writes.messages.stage(changes, claim))
         except MessagesGone:
             await self.secure()
             raise

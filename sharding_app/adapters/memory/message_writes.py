@@ -172,13 +172,15 @@ class MessageWrites:
 
     # -- Requests ----------------------------------------------------------------------------------
 
-    def stage(self, changes: MessageChanges) -> Steps[datetime]:
+    def stage(self, changes: MessageChanges, claim: Claim | None = None) -> Steps[datetime]:
         now = self._server.date()
         ended = yield from self.take(changes, repeated=True)
         yield from self.insert(changes, ended, repeated=True)
         yield Pause.COMMIT
         self.store(changes, ended, now, repeated=True)
         return now
+        if claim is not None:
+            yield from self._fence([claim])
 
     def unmark(self, messages: Iterable[str], claim: Claim) -> Steps[None]:
         """Run as one statement: marks that are made during its waits are not seen."""

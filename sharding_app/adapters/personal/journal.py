@@ -124,10 +124,16 @@ class SealedJournal:
         await self._journal.save_snapshots(snapshots)
 
     async def stage(
-        self, sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = (), takes: Sequence[Taking] = ()
+        self,
+        sends: Sequence[MessageRow],
+        cancels: Sequence[TimerKey] = (),
+        takes: Sequence[Taking] = (),
+        *,
+        claim: Claim | None = None,
     ) -> datetime:
         _, changes = await self.sealed((), MessageChanges(sends))
-        return await self._journal.stage(sends if changes is None else changes.sends, cancels, takes)
+        sealed = sends if changes is None else changes.sends
+        return await self._journal.stage(sealed, cancels, takes, claim=claim)
 
     async def discard(self, takes: Sequence[Taking]) -> list[str]:
         replies = [each.reply for each in takes if each.reply is not None]

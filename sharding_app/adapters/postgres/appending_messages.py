@@ -34,7 +34,7 @@ from sharding_app.adapters.postgres.arrays import (
     register_arrays,
 )
 from sharding_app.adapters.postgres.errors import explain, verdict
-from sharding_app.ports.deliveries import MessageChanges, Pending, Taking
+from sharding_app.ports.deliveries import Claim, MessageChanges, Pending, Taking
 from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused
 
 _EVENT = (
@@ -59,7 +59,7 @@ _MESSAGE = (
 _AGAIN = (Texts, Texts, Times)
 _PARAMETERS = [
     each.oid for each in (*_EVENT, Texts, Texts, Texts, *_AGAIN, *_KEY, *_MESSAGE)
-] + [types["bool"].oid]  # fmt: skip
+] + [types["bool"].oid, Bigints.oid]  # fmt: skip
 APPEND = b"SELECT sharding_append_v1(" + b", ".join([b"%b"] * len(_PARAMETERS)) + b")"
 _PREPARED = (
     b"SELECT sharding_append_v1("
@@ -84,7 +84,11 @@ _microseconds = struct.Struct("!q").unpack
 
 
 def append_parameters(
-    rows: Sequence[EventRow], changes: MessageChanges, *, repeated: bool = False
+    rows: Sequence[EventRow],
+    changes: MessageChanges,
+    *,
+    repeated: bool = False,
+    claim: Claim | None = None,
 ) -> list[Array | bool]:
     """Return the parameters of `APPEND`, or of `APPEND_MARKED` if it takes foreign rows. Raises
     RowRefused for a value that no column holds.
@@ -107,6 +111,7 @@ def append_parameters(
             *_columns(_KEY, keys),
             *_columns(_MESSAGE, changes.sends),
             repeated,
+            Bigints(claim or ()),
         ]
     except UNWRITABLE as error:
         raise RowRefused(f"{type(error).__name__}: {error}", 0 if len(rows) == 1 else None) from error
@@ -138,11 +143,12 @@ class AppendingMessages:
         changes: MessageChanges,
         *,
         repeated: bool = False,
+        claim: Claim | None = None,
     ) -> datetime:
         """Append all or nothing, as one statement that commits itself, and return the server's
         time. Raises RowRefused or psycopg's errors.
         """
-        parameters = append_parameters(rows, changes, repeated=repeated)
+        parameters = append_parameters(rows, changes, repeated=repeated, claim=claim)
         values = [each.data if isinstance(each, Array) else _BOOLS[each] for each in parameters]
         if len(values) > len(_PARAMETERS):
             if self._marked is not connection:

@@ -534,12 +534,17 @@ class PostgresJournal:
         return Archival(*rows[0])
 
     async def stage(
-        self, sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = (), takes: Sequence[Taking] = ()
+        self,
+        sends: Sequence[MessageRow],
+        cancels: Sequence[TimerKey] = (),
+        takes: Sequence[Taking] = (),
+        *,
+        claim: Claim | None = None,
     ) -> datetime:
         changes = MessageChanges(sends, cancels, takes)
 
         async def work(connection: Connection) -> datetime:
-            return await self._staging.append(connection, (), changes, repeated=True)
+            return await self._staging.append(connection, (), changes, repeated=True, claim=claim)
 
         try:
             return await self._alone(work)

@@ -42,7 +42,7 @@ CREATE FUNCTION @schema@.sharding_append_v1(
     ids text[], types integer[], shards integer[], entities text[], epochs bigint[], seqs bigint[], positions integer[],
     target_types text[], targets text[], commands text[], arguments bytea[], dues timestamptz[],
     delays double precision[], timers text[], everies text[], replies_to text[], on_failures text[],
-    repeated boolean
+    repeated boolean, claim bigint[]
 ) RETURNS timestamptz LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $append$
 #variable_conflict use_column
@@ -162,6 +162,15 @@ END
 $append$;
 
 -- As above, with marks of messages whose rows lie in other journals: each is new, or was made by an earlier commit of the same
+    IF cardinality(claim) > 0 THEN
+        -- A cancellation alone inserts nothing that a trigger could judge: a former home may have kept it until now.
+        PERFORM FROM @schema@.sharding_shard s
+            WHERE s.type_id = claim[1] AND s.shard = claim[2] AND s.epoch = claim[3] FOR SHARE;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'sharding: 1 shard(s) are not at the epoch of this write'
+                USING ERRCODE = 'SH001', DETAIL = json_build_array(json_build_array(claim[1], claim[2]))::text;
+        END IF;
+    END IF;
 -- handler (`marks_resumed`) and is partial until its last one. Otherwise SH003 names those that are not, each with the sign
 -- "partly" or "taken", or null where a mark of this handler is gone. Marks are locked last, by id: behind the rows of their
 -- shards, whose locks keep all but one home from them. A row of such a message may stand here all the same: it has come with
@@ -177,7 +186,7 @@ CREATE FUNCTION @schema@.sharding_append_marked_v1(
     ids text[], types integer[], shards integer[], entities text[], epochs bigint[], seqs bigint[], positions integer[],
     target_types text[], targets text[], commands text[], arguments bytea[], dues timestamptz[],
     delays double precision[], timers text[], everies text[], replies_to text[], on_failures text[],
-    repeated boolean
+    repeated boolean, claim bigint[]
 ) RETURNS timestamptz LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $append_marked$
 #variable_conflict use_column
@@ -196,7 +205,7 @@ BEGIN
         ids, types, shards, entities, epochs, seqs, positions,
         target_types, targets, commands, arguments, dues,
         delays, timers, everies, replies_to, on_failures,
-        repeated);
+        repeated, claim);
     WITH new AS (
         INSERT INTO @schema@.sharding_taken (id, type_id, shard, entity, epoch, journal, partial)
             SELECT m.id, m.type_id, m.shard, m.entity, m.epoch, m.journal, m.partial

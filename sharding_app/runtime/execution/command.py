@@ -760,7 +760,8 @@ class Command(LastCommit):
         while True:
             try:
                 if not staged:
-                    self.at = await journal.stage(changes.sends, changes.cancels)
+                    claim = services.type_id, slot.shard.number, slot.shard.epoch
+                    self.at = await journal.stage(changes.sends, changes.cancels, claim=claim)
                     staged = True
                 if takes and self.foreign is not None:
                     await journal.stage([each.reply for each in takes if each.reply is not None], (), takes)

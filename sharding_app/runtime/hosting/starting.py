@@ -110,5 +110,6 @@ class Starting:
             )  # fmt: skip
         cancels: list[TimerKey] = [(type_id, slot.id, key) for key in stored]
         if rows or cancels:
-            at = await host.journal.stage(rows, cancels)
+            claim = type_id, shard.number, shard.epoch
+            at = await host.journal.stage(rows, cancels, claim=claim)
             host.staged(slot, MessageChanges(rows, cancels), at)
