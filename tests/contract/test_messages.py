@@ -704,3 +704,52 @@ async def test_of_a_shard_that_lies_elsewhere_only_messages_from_outside_are_due
     assert [each.id for each in found.messages] == ["copy"]
     assert found.next_due.keys() == {(type_id, 0)}
     assert [each.shard for each in await journal.overdue("home", 0.0, 10)] == [0]
+
+
+async def test_a_timer_that_repeats_waits_for_the_end_of_its_handler(world: World) -> None:
+    """The first commit parks the row, under its id. The last one lets it go on."""
+    type_id = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append(
+        [event_row(type_id, "a", 1)], MessageChanges([timer(type_id, "1", "k", every='{"seconds":60.0}')])
+    )
+    taking = Taking("1", timer=(type_id, "a", "k"), park=True, again=("2", datetime.now(UTC) + NEXT_YEAR))
+    await journal.append([event_row(type_id, "a", 2)], MessageChanges(takes=[taking]))
+    assert {each: at.parked for each, at in (await journal.standing(["1", "2"])).items()} == {"1": True}
+    last = taking._replace(park=False, resumed=True)
+    await journal.append([event_row(type_id, "a", 3)], MessageChanges(takes=[last]))
+    assert {each: at.parked for each, at in (await journal.standing(["1", "2"])).items()} == {"2": False}
+
+
+@pytest.mark.parametrize("anew", [True, False], ids=["set anew", "cancelled"])
+async def test_a_timer_that_its_handler_ends_in_its_middle_stays_for_the_rest(
+    world: World, anew: bool
+) -> None:
+    """Its row loses the key, and waits parked for the last commit. One set anew is another row."""
+    type_id = await homed(world, {0: 1})
+    journal = world.journal()
+    key = type_id, "a", "k"
+    await journal.append([event_row(type_id, "a", 1)], MessageChanges([timer(type_id, "1", "k")]))
+    sends = [timer(type_id, "2", "k", delay=3600.0)] if anew else []
+    middle = MessageChanges(sends, [] if anew else [key], [Taking("1", timer=key, park=True)])
+    await journal.append([event_row(type_id, "a", 2)], middle)
+    there = {"1": True} | ({"2": False} if anew else {})
+    assert {each: at.parked for each, at in (await journal.standing(["1", "2"])).items()} == there
+    _, timers = await journal.timers(type_id, "a", "")
+    assert list(timers) == (["k"] if anew else [])
+    last = MessageChanges(takes=[Taking("1", resumed=True)])
+    await journal.append([event_row(type_id, "a", 3)], last)
+    assert list(await journal.standing(["1", "2"])) == (["2"] if anew else [])
+
+
+async def test_a_former_home_cancels_nothing(world: World) -> None:
+    type_id = await homed(world, {0: 1})
+    journal, store = world.journal(), world.store()
+    await store.decide(1, [HomeChange(CART.name, 0, 1, 2, "next", "home")])
+    await journal.stage([timer(type_id, "1", "k", delay=3600.0, epoch=2)], claim=(type_id, 0, 2))
+    with pytest.raises(ShardsFenced) as fenced:
+        await journal.stage([], [(type_id, "a", "k")], claim=(type_id, 0, 1))
+    assert fenced.value.shards == {(type_id, 0)}
+    assert await waiting(journal, type_id) == ["1"]
+    await journal.stage([], [(type_id, "a", "k")], claim=(type_id, 0, 2))
+    assert await waiting(journal, type_id) == []

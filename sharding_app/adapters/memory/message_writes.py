@@ -4,7 +4,7 @@ All lock in one order, as on the real server: rows of messages by id, then new r
 of shards. A row that was waited for is judged as it is afterwards.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -134,13 +134,13 @@ class MessageWrites:
         return self._rows.timers.get(key) is None or self._rows.timers[key] in ended
 
     def store(
-        self, changes: MessageChanges, ended: Iterable[str], now: datetime, *, repeated: bool = False
+        self, changes: MessageChanges, ended: Collection[str], now: datetime, *, repeated: bool = False
     ) -> None:
         """Write all of it, at the moment of the commit."""
         rows = self._rows
         for each in changes.takes:
             if each.foreign is None:
-                self._end(each)
+                self._end(each, without_key=each.id in ended)
             else:
                 mark = rows.marks.get(each.id) or Marked(_taker(each), each.foreign, each.park, now)
                 rows.marks[each.id] = mark._replace(partial=each.park)
@@ -148,8 +148,10 @@ class MessageWrites:
                     rows.pop(each.id)  # it has come here with its shard
         sends = self._new(changes, repeated=repeated)
         renamed = {each.id: each.again[0] for each in changes.takes if each.again is not None}
+        parked = {each.id for each in changes.takes if each.park}
         for former in ended:
-            rows.pop(renamed.get(former, former))
+            if former not in parked:
+                rows.pop(renamed.get(former, former))
         for row in sends:
             due = now + timedelta(seconds=row.delay) if row.due is None else row.due
             rows.put(Stored(row, due, at=now))
@@ -160,10 +162,11 @@ class MessageWrites:
     def _new(self, changes: MessageChanges, *, repeated: bool) -> Sequence[MessageRow]:
         return [row for row in changes.sends if not (repeated and row.id in self._rows.rows)]
 
-    def _end(self, taking: Taking) -> None:
+    def _end(self, taking: Taking, *, without_key: bool = False) -> None:
         stored = self._rows.rows[taking.id]
         if taking.park:
-            self._rows.put(stored._replace(parked=True, error=PARTLY_APPLIED))
+            row = stored.row._replace(key=None, every=None) if without_key else stored.row
+            self._rows.replace(taking.id, stored._replace(row=row, parked=True, error=PARTLY_APPLIED))
         elif taking.again is None:
             self._rows.pop(taking.id)
         else:
@@ -176,11 +179,11 @@ class MessageWrites:
         now = self._server.date()
         ended = yield from self.take(changes, repeated=True)
         yield from self.insert(changes, ended, repeated=True)
+        if claim is not None:
+            yield from self._fence([claim])
         yield Pause.COMMIT
         self.store(changes, ended, now, repeated=True)
         return now
-        if claim is not None:
-            yield from self._fence([claim])
 
     def unmark(self, messages: Iterable[str], claim: Claim) -> Steps[None]:
         """Run as one statement: marks that are made during its waits are not seen."""

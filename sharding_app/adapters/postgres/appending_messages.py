@@ -97,7 +97,7 @@ def append_parameters(
     foreign = [each for each in takes if each.foreign is not None]
     if foreign:
         takes = [each for each in takes if each.foreign is None]
-    again = [(each.id, *each.again) for each in takes if each.again is not None]
+    again = [(each.id, *each.again) for each in takes if each.again is not None and not each.park]
     keys = [*changes.cancels]
     keys += [(row.type_id, row.entity, row.key) for row in changes.sends if row.key is not None]
     try:

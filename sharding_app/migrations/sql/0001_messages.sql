@@ -101,9 +101,18 @@ BEGIN
         DELETE FROM @schema@.sharding_message m
             WHERE m.id = ANY (taken) AND m.id <> ALL (parking) AND m.id <> ALL (repeating);
         IF cardinality(parking) > 0 THEN
+            -- A timer that its own handler has set anew or cancelled keeps its row without the key.
             UPDATE @schema@.sharding_message m
-                SET parked = true, error = 'partly applied: the handler has committed in its middle, and did not end'
-                WHERE m.id = ANY (parking);
+                SET parked = true, error = 'partly applied: the handler has committed in its middle, and did not end',
+                    key = CASE WHEN NOT replaced.yes THEN m.key END, every = CASE WHEN NOT replaced.yes THEN m.every END
+                FROM @schema@.sharding_message each
+                CROSS JOIN LATERAL (
+                    SELECT EXISTS (
+                        SELECT FROM unnest(key_types, key_entities, keys) AS named (type_id, entity, key)
+                        WHERE named.type_id = each.type_id AND named.entity = each.entity AND named.key = each.key
+                    ) AS yes
+                ) replaced
+                WHERE m.id = ANY (parking) AND each.id = m.id;
         END IF;
         IF cardinality(repeating) > 0 THEN
             UPDATE @schema@.sharding_message m
@@ -153,15 +162,6 @@ BEGIN
             ) m
             WHERE NOT (repeated AND EXISTS (SELECT FROM @schema@.sharding_message kept WHERE kept.id = m.id));
     END IF;
-    IF repeated THEN
-        -- A small write. What was there already may be seen before a synchronous standby has it: its commit covers that.
-        PERFORM pg_logical_emit_message(true, 'sharding', 'repeated');
-    END IF;
-    RETURN present;
-END
-$append$;
-
--- As above, with marks of messages whose rows lie in other journals: each is new, or was made by an earlier commit of the same
     IF cardinality(claim) > 0 THEN
         -- A cancellation alone inserts nothing that a trigger could judge: a former home may have kept it until now.
         PERFORM FROM @schema@.sharding_shard s
@@ -171,6 +171,15 @@ $append$;
                 USING ERRCODE = 'SH001', DETAIL = json_build_array(json_build_array(claim[1], claim[2]))::text;
         END IF;
     END IF;
+    IF repeated THEN
+        -- A small write. What was there already may be seen before a synchronous standby has it: its commit covers that.
+        PERFORM pg_logical_emit_message(true, 'sharding', 'repeated');
+    END IF;
+    RETURN present;
+END
+$append$;
+
+-- As above, with marks of messages whose rows lie in other journals: each is new, or was made by an earlier commit of the same
 -- handler (`marks_resumed`) and is partial until its last one. Otherwise SH003 names those that are not, each with the sign
 -- "partly" or "taken", or null where a mark of this handler is gone. Marks are locked last, by id: behind the rows of their
 -- shards, whose locks keep all but one home from them. A row of such a message may stand here all the same: it has come with

@@ -62,6 +62,7 @@ from sharding_app.runtime.execution.failures import HandlerFailures
 from sharding_app.runtime.execution.foreign import ForeignMessages
 from sharding_app.runtime.execution.message_changes import (
     changes_messages,
+    ends_own_timer,
     message_changes,
     needs_time,
     reply_args,
@@ -134,6 +135,8 @@ class Command(LastCommit):
     "The encoded result."
     steps = 0
     "Commits of `await self.persist(...)` so far: a command with some cannot be handed back."
+    timer_is_over = False
+    "One of its commits in the middle has cancelled the timer that it comes from, or set it anew."
     step_under_way: asyncio.Future[datetime | None] | None = None
     "One of those whose outcome is not known yet."
     overlapping = False
@@ -497,9 +500,11 @@ class Command(LastCommit):
                 self.message,
                 staging,
                 park=True,
-                resumed=self.steps > 0,
+                resumed=self.steps > 0 or self.step_under_way is not None,
                 foreign=self.foreign,
+                is_over=self.timer_is_over,
             )
+            self.timer_is_over = self.timer_is_over or ends_own_timer(self.message, staging)
         future: asyncio.Future[datetime | None]
         if functions:
             future = asyncio.ensure_future(self._append_together(rows, functions, changes))
@@ -789,7 +794,7 @@ class Command(LastCommit):
             return None
         return message_changes(
             services.owner, services.type_id, self.slot, message, staging, self.reply,
-            resumed=self.steps > 0, foreign=self.foreign,
+            resumed=self.steps > 0, foreign=self.foreign, is_over=self.timer_is_over,
         )  # fmt: skip
 
     def _follow_up(

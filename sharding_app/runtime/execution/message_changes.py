@@ -33,6 +33,12 @@ def changes_messages(message: Deliver, staging: Staging) -> bool:
     return bool(message.delivery is not None or staging.messages or staging.cancelled)
 
 
+def ends_own_timer(message: Deliver, staging: Staging) -> bool:
+    """Tell whether a timer's handler cancels this timer, or sets it anew."""
+    key = None if message.delivery is None else message.delivery.key
+    return key is not None and (key in staging.cancelled or any(each.key == key for each in staging.messages))
+
+
 def needs_time(staging: Staging) -> bool:
     """Tell whether the server's time is needed before the commit: for the first time of a timer
     that repeats daily.
@@ -66,12 +72,14 @@ def message_changes(
     park: bool = False,
     resumed: bool = False,
     foreign: str | None = None,
+    is_over: bool = False,
 ) -> MessageChanges:
     """Return the rows for a commit whose last event has the entity's present number.
 
     `place`: `seq` and the first `position` of its messages, if `seq` is not that number. `park`:
     the commit is in the middle of a handler. `resumed`: it follows such a commit. `foreign`: the
-    journal in which the row of its message lies, if that is another one.
+    journal in which the row of its message lies, if that is another one. `is_over`: such a commit
+    has cancelled or set anew the timer that the command comes from.
     """
     seq, begin = place or (slot.seq, 0)
     made: list[MessageRow] = []
@@ -83,7 +91,8 @@ def message_changes(
     if staging.cancelled:
         cancels = [(type_id, slot.id, key) for key in staging.cancelled]
     if message.delivery is not None:
-        takes = (_taking(type_id, slot, message.delivery, foreign, park=park, resumed=resumed),)
+        delivery, free = message.delivery, not is_over
+        takes = (_taking(type_id, slot, delivery, foreign, park=park, resumed=resumed, keeps_key=free),)
         if reply is not None:
             made.append(reply_row(owner, type_id, slot, message.delivery, reply, seq, begin + len(made)))
     return _changes((made, cancels, takes))
@@ -105,11 +114,18 @@ def _row(
 
 
 def _taking(
-    type_id: int, slot: Resident, takes: Delivery, foreign: str | None, *, park: bool, resumed: bool
+    type_id: int,
+    slot: Resident,
+    takes: Delivery,
+    foreign: str | None,
+    *,
+    park: bool,
+    resumed: bool,
+    keeps_key: bool,
 ) -> Taking:
-    timer = None if takes.key is None else (type_id, slot.id, takes.key)
+    timer = (type_id, slot.id, takes.key) if keeps_key and takes.key is not None else None
     again = None
-    if takes.again is not None:
+    if takes.again is not None and keeps_key and not park:  # a row that is parked keeps its id
         again = takes.again[0], datetime.fromtimestamp(takes.again[1] / MICROSECONDS, UTC)
     shard = slot.shard
     taker = None if foreign is None else (type_id, shard.number, shard.epoch, slot.id)
