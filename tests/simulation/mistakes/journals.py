@@ -122,8 +122,8 @@ def _marks_anew(self: MessageWrites, takes: Any) -> Any:
 
 
 def _without_a_mark(real: Any) -> Any:
-    def stage(self: MessageWrites, changes: MessageChanges) -> Any:
-        return real(self, changes._replace(takes=()))
+    def stage(self: MessageWrites, changes: MessageChanges, claim: Any = None) -> Any:
+        return real(self, changes._replace(takes=()), claim)
 
     return stage
 
@@ -178,9 +178,11 @@ def _unmarks_at_any_epoch(real: Any) -> Any:
 def _believes_what_it_sees(_: Any) -> Any:
     """The stand-in of a server tells of a mark that its standby may lack."""
 
-    async def stage(self: MemoryJournal, sends: Any, cancels: Any = (), takes: Any = ()) -> Any:
+    async def stage(
+        self: MemoryJournal, sends: Any, cancels: Any = (), takes: Any = (), *, claim: Any = None
+    ) -> Any:
         changes = MessageChanges(list(sends), list(cancels), list(takes))
-        return await self._after_late_ones("stage", lambda: self._writes.messages.stage(changes))
+        return await self._after_late_ones("stage", lambda: self._writes.messages.stage(changes, claim))
 
     return stage
 

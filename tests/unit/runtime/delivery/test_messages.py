@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from sharding_app import Rejected
 from sharding_app.errors import EntityFailed, NotSerializable, PartiallyApplied
-from sharding_app.ports.deliveries import MessageRow, TimerKey
+from sharding_app.ports.deliveries import Claim, MessageRow, TimerKey
 from sharding_app.ports.journal import Erasure, JournalUnavailable
 from sharding_app.protocol.builtin_commands import DUE
 from sharding_app.protocol.call import Call
@@ -226,10 +226,10 @@ async def test_a_message_is_not_stored_again_behind_its_own_delivery(
     [shard] = [each for each in host.shards.values() if "p" in each.slots]
     calls = 0
 
-    async def stage(sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = ()) -> datetime:
+    async def stage(sends: Sequence[MessageRow], cancels: Sequence[TimerKey], claim: Claim) -> datetime:
         nonlocal calls
         calls += 1
-        at = await journal_stage(sends, cancels)
+        at = await journal_stage(sends, cancels, claim=claim)
         if calls == 1:
             node.hosting.parts[0].deliverer.look(passing, host.execution.type_id, shard.number, shard.epoch)
             await travel(1.0)

@@ -22,7 +22,7 @@ from sharding_app import (
     query,
 )
 from sharding_app.adapters.memory.journal import MemoryJournal
-from sharding_app.ports.deliveries import MessageRow, TimerKey
+from sharding_app.ports.deliveries import Claim, MessageRow, TimerKey
 from sharding_app.protocol.call import Call
 from sharding_app.testing.cluster import MemoryCluster
 from tests.unit.runtime.waiting import travel, until
@@ -140,11 +140,11 @@ async def test_a_start_while_another_one_stores_the_timers_does_not_set_them_ane
     store = MemoryJournal.stage
 
     async def slow(
-        self: MemoryJournal, sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = ()
+        self: MemoryJournal, sends: Sequence[MessageRow], cancels: Sequence[TimerKey], claim: Claim
     ) -> datetime:
         stored.extend(each.key for each in sends)
         await asyncio.sleep(2.0)
-        return await store(self, sends, cancels)
+        return await store(self, sends, cancels, claim=claim)
 
     monkeypatch.setattr(MemoryJournal, "stage", slow)
     async with MemoryCluster([Digest]) as cluster:
