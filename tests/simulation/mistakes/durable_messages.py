@@ -136,9 +136,9 @@ def _replies_nothing(real: Any) -> Any:
 
 
 def _keeps(real: Any) -> Any:
-    def end(self: MessageWrites, taking: Taking) -> None:
+    def end(self: MessageWrites, taking: Taking, *, without_key: bool = False) -> None:
         if taking.park or taking.again:
-            real(self, taking)
+            real(self, taking, without_key=without_key)
 
     return end
 
