@@ -264,6 +264,12 @@ class Deliveries:
         "There are more of them than the page has told."
         self._left: set[Pair] = set()
         "Those of them that were set aside since the page began that is being read."
+        self._ended_keys: set[tuple[str, str]] = set()
+        "Timers that were cancelled or replaced since then, by owner and key: it may have them."
+        self._erased: set[str] = set()
+        "Entities that were erased since then."
+        self._unanswered = 0
+        "Messages in memory whose targets have not answered."
         self._alone: dict[str, Pair] = {}
         "The pairs of messages behind which none is read, by the messages' ids."
         self._pairs: dict[Pair, list[Message]] = {}
@@ -304,9 +310,10 @@ class Deliveries:
         self._look_ahead(now)
         if not self._more:
             return 0
+        # A page of a few rows costs as much as one of many: so wait until half of those are gone
+        # that are on their way. The others may wait here for ever.
         room = self._room()
-        # A page of a few rows costs as much as one of many: so wait until half of them are gone.
-        return room if room >= len(self.messages) else 0
+        return room if room >= len(self.messages) - self._unanswered else 0
 
     @property
     def alone(self) -> list[str]:
@@ -318,7 +325,8 @@ class Deliveries:
     def read_begins(self) -> list[str]:
         """Take in that a page is being read; return the ids that it has to leave out."""
         self.reading, self._missed = True, False
-        self._left.clear()
+        for each in (self._left, self._ended_keys, self._erased):
+            each.clear()
         self._next_due = None
         return list(self.messages)
 
@@ -345,6 +353,9 @@ class Deliveries:
         since = self._no_longer_since()
         for each in found:
             if each.id in self.messages or _pair(each) in self._left:
+                continue
+            if self._is_outdated(each):
+                self._more = True  # what has come after it may be left out here too
                 continue
             if not self._room():
                 self._more = True
@@ -390,6 +401,8 @@ class Deliveries:
 
     def cancelled(self, entity: str, key: str) -> None:
         """Take in that a timer was cancelled or replaced. A firing under way finds its row gone."""
+        if self.reading:
+            self._ended_keys.add((entity, key))
         timer = self._timers.get((entity, key))
         if timer is not None:
             self._forget(timer)
@@ -398,6 +411,8 @@ class Deliveries:
         """Forget all messages and timers of an entity that was erased."""
         for each in [each for each in self.messages.values() if each.entity == entity]:
             self._forget(each)
+        if self.reading:
+            self._erased.add(entity)
         self.look()  # none of its pairs waits any more
 
     def hurry(self, found: str, now: float) -> None:
@@ -456,6 +471,7 @@ class Deliveries:
         if message.state is OVER:
             return
         if why in (UNKNOWN, UNREACHED):
+            self._unanswered += not message.tries
             message.tries += 1
             pause = self._back_off.again(message.tries)
             if why is UNREACHED and pause > self._horizon:
@@ -500,7 +516,8 @@ class Deliveries:
             return
         due = now + pause
         if pause <= self._horizon:
-            message.failures, message.tries = failures, 0
+            self._answered(message)
+            message.failures = failures
             message.become(QUEUED)
             message.due = due
             self._wait(message, due)
@@ -661,6 +678,7 @@ class Deliveries:
 
     def _forget(self, message: Message) -> None:
         message.become(OVER)
+        self._answered(message)
         del self.messages[message.id]
         self._alone.pop(message.id, None)
         self._weigh(message, -1)
@@ -671,6 +689,19 @@ class Deliveries:
             del self._pairs[message.pair]
         else:
             queue.remove(message)
+
+    def _answered(self, message: Message) -> None:
+        """Forget that its target has not answered."""
+        self._unanswered -= message.tries > 0
+        message.tries = 0
+
+    def _is_outdated(self, found: Message) -> bool:
+        """Whether a row of a page was ended since that was begun. No row is looked at before the
+        handler of an entity in memory runs.
+        """
+        return found.entity in self._erased or (
+            found.key is not None and (found.entity, found.key) in self._ended_keys
+        )
 
     def _look_ahead(self, now: float) -> None:
         """Want a page once a timer that is not in memory is due soon. It may take a while until
@@ -691,8 +722,8 @@ class Deliveries:
         return not self._has_room()
 
     def _keeps_others_out(self, message: Message) -> bool:
-        """Whether those behind a message take the room that others need."""
-        if self._has_room():
+        """Whether those behind a message take the room that others need: no page is read."""
+        if self._has_room() and not (self._more and self._room() < len(self.messages)):
             return False
         return len(self._pairs[_pair(message)]) > 1
 

@@ -230,6 +230,7 @@ class Erasing:
                 type_id, shard.number, shard.epoch, slot.id,
                 at_most=EVENTS_AT_ONCE, before=job.erased, by=job.by,
             )  # fmt: skip
+        host.forget_messages(slot)  # a page that was read meanwhile may have brought some back
         host.erased(slot)
         return job.erased
 

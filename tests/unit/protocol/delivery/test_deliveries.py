@@ -543,6 +543,47 @@ def test_those_behind_a_message_without_an_answer_leave_room_for_others() -> Non
     assert (found.read_begins(), found.alone) == (["other"], [])
 
 
+def test_those_behind_a_message_without_an_answer_do_so_while_half_of_the_room_is_free() -> None:
+    """No page is read either then, if they take more than the other half."""
+    found = machine(memory=Memory(max_rows=16))
+    rows = [message(f"m{each}", each) for each in range(1, 6)]
+    found.staged(rows, 1.0)
+    found.failed(rows[0], UNKNOWN, "no answer", 1.0)
+    assert not any(isinstance(each, KeepAlone) for each in found.out), "no other one waits for a page"
+    found.look()
+    assert found.room_to_read(1.0) == 0
+    found.tick(2.0)
+    found.failed(rows[0], UNKNOWN, "no answer", 2.0)
+    assert found.out[-1] == KeepAlone(rows[0], "no answer")
+    found.kept_alone(rows[0], 2.0)
+    assert found.room_to_read(2.0) == 7
+
+
+def test_targets_that_do_not_answer_keep_no_page_away() -> None:
+    """Each has a message alone, so none can leave. The room that is free is for the others."""
+    found = machine(memory=Memory(max_rows=16))
+    rows = [message(f"m{each}", each, target=f"b{each}") for each in range(1, 7)]
+    found.staged(rows, 1.0)
+    found.look()
+    assert found.room_to_read(1.0) == 0, "these are on their way, and make room soon"
+    for each in rows:
+        found.failed(each, UNKNOWN, "no answer", 1.0)
+    assert found.room_to_read(1.0) == 2
+    found.tick(2.0)
+    found.done(rows[0], 2.0)
+    found.out.clear()
+    assert found.room_to_read(2.0) == 3
+    found.read_begins()
+    more = [message(f"n{each}", 10 + each, target=f"c{each}") for each in range(3)]
+    found.page(more, more=True, next_due=None, now=2.0)
+    assert sent(found) == ["n0", "n1", "n2"]
+    assert found.room_to_read(2.0) == 0
+    found.done(more[0], 2.0)
+    assert found.room_to_read(2.0) == 0
+    found.done(more[1], 2.0)
+    assert found.room_to_read(2.0) == 2, "half of those that are on their way are over"
+
+
 def test_messages_from_outside_do_not_wait_for_those_that_their_target_sends_to_itself() -> None:
     """One that goes on by messages to itself would keep them waiting for ever."""
     found, own = machine(), message("own", 1)
