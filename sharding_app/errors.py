@@ -91,6 +91,7 @@ STORED: Final[Mapping[str, Stored]] = {
     "stopped_under_way": "unknown",
     "fate_unknown": "unknown",
     "overtaken": "nothing",
+    "home_died": "unknown",
     "poisonous": "unknown",
     "event_unreadable": "nothing",
     "history_too_long": "nothing",

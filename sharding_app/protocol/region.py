@@ -553,7 +553,9 @@ class RegionRoutes:
             or not pending.safe
             or pending.deaths >= MAX_DEATHS
         ):
-            self._refuse(pending, "poisonous" if pending.deaths >= MAX_DEATHS else "fate_unknown")
+            unsafe = pending.call.delivery is not None and not pending.safe
+            reason = "home_died" if unsafe else "fate_unknown"
+            self._refuse(pending, "poisonous" if pending.deaths >= MAX_DEATHS else reason)
             return False
         return True
 
@@ -642,7 +644,7 @@ class RegionRoutes:
             self.out.append(Forward(pending))
 
     def _refuse(self, pending: PendingCall, reason: str) -> None:
-        if pending.attempt > 1 and reason != "poisonous":
+        if pending.attempt > 1 and reason not in ("poisonous", "home_died"):
             # It had reached a home that died, and may have taken effect there, whatever the reason
             # now.
             reason = "fate_unknown"

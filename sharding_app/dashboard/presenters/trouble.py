@@ -107,6 +107,7 @@ def reason(code: str) -> str:
         "journal_still": _("too many calls of one process waited for a journal that did not go on"),
         "no_host": _("no node hosts the type"),
         "fate_unknown": _("its node died while it was in flight"),
+        "home_died": _("the node of its target died while it was in flight"),
         "poisonous": _("two nodes died while it was in flight"),
         "stopped": _("the caller's process left"),
         "stopped_under_way": _("the caller's process left while it was in flight"),

@@ -93,9 +93,14 @@ class Failure(IntEnum):
     "It took effect partly, and its row is parked already."
     PARTLY = 5
     "It took effect partly, in another journal: its row is to be parked."
+    UNJUDGED = 6
+    """The asking side has given it up. That is counted. It may have taken effect in another
+    journal: no home of its target has looked for a mark."""
+    DIED = 7
+    "The home of its target died with it. Two of these are one failure."
 
 
-UNKNOWN, UNREACHED, FAILED, REJECTED, PARKED, PARTLY = Failure
+UNKNOWN, UNREACHED, FAILED, REJECTED, PARKED, PARTLY, UNJUDGED, DIED = Failure
 
 
 class BackOff(msgspec.Struct, frozen=True):
@@ -154,6 +159,8 @@ class Message(msgspec.Struct, eq=False, gc=False):
     "It was stored from outside: it has no sender."
     alone: bool = False
     "It gets no answer, and those behind it stay in the journal."
+    deaths: int = 0
+    "Homes of its target that died with it, since its last failure that was counted."
     pair: Pair = ("", "", "")
     "Set once it is in memory."
 
@@ -470,6 +477,9 @@ class Deliveries:
         """
         if message.state is OVER:
             return
+        if why is DIED:
+            message.deaths = (message.deaths + 1) % 2
+            why = UNKNOWN if message.deaths else UNJUDGED
         if why in (UNKNOWN, UNREACHED):
             self._unanswered += not message.tries
             message.tries += 1
@@ -495,13 +505,17 @@ class Deliveries:
         self._fail(message, why, error)
 
     def _fail(self, message: Message, why: Failure, error: Any) -> None:
-        """Set a message aside whose failure counts, or end it."""
+        """Set a message aside whose failure counts, or end it.
+
+        One that may have taken effect in another journal is not given back: both sides would act on
+        it. It is parked. An operator's retry finds its mark, if there is one.
+        """
         message.become(WRITING)
         failures = message.failures + 1
         final = why is REJECTED or failures >= self._back_off.failures
         if not final:
             self.out.append(SetAside(message, failures, self._back_off.pause(failures), error))
-        elif message.on_failure is not None:
+        elif message.on_failure is not None and why is not UNJUDGED:
             self.out.append(Turn(message, self._new_id(), error))
         elif why is REJECTED and message.again is not None:
             self.out.append(MoveOn(message))  # this firing is over, the timer is not

@@ -45,6 +45,10 @@ REASONS = {
         Unavailable,
         "the node of {entity!r} died while {command!r} was in flight: its outcome is unknown",
     ),
+    "home_died": (
+        Unavailable,
+        "the node of {entity!r} died while the durable message {command!r} was in flight: its outcome is unknown",
+    ),
     "poisonous": (
         Unavailable,
         "{command!r} of {entity!r} was in flight when two nodes died: it is not sent again, its outcome is unknown",

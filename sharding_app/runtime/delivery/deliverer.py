@@ -471,7 +471,7 @@ class Deliverer:
             self._send_ready()
 
     def _failed(self, home: Home, message: Message, error: Exception) -> None:
-        kind = kind_of(error)
+        kind = kind_of(error, among_others=self._among_others)
         if kind not in (UNKNOWN, UNREACHED):
             self.figures.failures += 1
         if kind is PARKED:

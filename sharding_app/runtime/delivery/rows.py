@@ -7,10 +7,12 @@ from sharding_app.errors import AskTimeout, PartiallyApplied, Rejected, Sharding
 from sharding_app.ports.deliveries import MessageRow, Pending
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.delivery.deliveries import (
+    DIED,
     FAILED,
     PARKED,
     PARTLY,
     REJECTED,
+    UNJUDGED,
     UNKNOWN,
     UNREACHED,
     Failure,
@@ -63,20 +65,26 @@ def call_of(message: Message, owner_type: str, timeout: float, journal: str) -> 
     )
 
 
+GIVEN_UP = frozenset({"poisonous", "no_such_shard", "arguments_too_large", "not_encodable"})
+"""Codes of errors that the asking side itself makes, after which it sends a message no more."""
+
+
 def time_of(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def kind_of(error: BaseException) -> Failure:
-    """Return what an error says about a delivery."""
+def kind_of(error: BaseException, *, among_others: bool) -> Failure:
+    """Return what an error says about a delivery. `among_others`: there are other journals."""
     if isinstance(error, Rejected):
         return REJECTED
     if isinstance(error, PartiallyApplied):
         return PARTLY if error.params.get(NOT_PARKED) else PARKED
     if isinstance(error, AskTimeout) or not isinstance(error, ShardingError):
         return UNKNOWN
-    if error.code == "poisonous":
-        return FAILED  # it must not kill one node after the other for ever
+    if error.code == "home_died":
+        return DIED
+    if error.code in GIVEN_UP:  # it must not kill one node after the other for ever
+        return UNJUDGED if among_others else FAILED
     if error.retryable:
         return UNREACHED if error.stored == "nothing" else UNKNOWN
     return FAILED

@@ -3,6 +3,7 @@
 import pytest
 
 from sharding_app.protocol.delivery.deliveries import (
+    DIED,
     FAILED,
     HORIZON_SECONDS,
     LEAD_SECONDS,
@@ -13,6 +14,7 @@ from sharding_app.protocol.delivery.deliveries import (
     QUEUED,
     REJECTED,
     SENT,
+    UNJUDGED,
     UNKNOWN,
     UNREACHED,
     WRITING,
@@ -582,6 +584,45 @@ def test_targets_that_do_not_answer_keep_no_page_away() -> None:
     assert found.room_to_read(2.0) == 0
     found.done(more[1], 2.0)
     assert found.room_to_read(2.0) == 2, "half of those that are on their way are over"
+
+
+def test_one_that_may_have_taken_effect_is_parked_and_not_given_back() -> None:
+    """The asking side gave it up, and no home of its target has looked for a mark."""
+    found, one, two = (
+        machine(),
+        message("m1", on_failure="lost"),
+        message("m2", target="c", on_failure="lost"),
+    )
+    found.staged([one, two], 1.0)
+    one.failures = two.failures = 2
+    found.out.clear()
+    found.failed(one, UNJUDGED, "two nodes died", 1.0)
+    found.failed(two, FAILED, "no", 1.0)
+    assert found.out == [Park(one, "two nodes died"), Turn(two, "new-1", "no")]
+
+
+def test_two_homes_that_die_with_a_message_are_one_failure() -> None:
+    found, one = machine(), message("m1")
+    found.staged([one], 1.0)
+    found.out.clear()
+    for failures in (1, 2):
+        found.failed(one, DIED, "died", 1.0)
+        assert found.out == [], "it goes out once more"
+        found.tick(1.1)
+        assert sent(found) == ["m1"]
+        found.failed(one, DIED, "died", 1.1)
+        assert [(type(each), each.failures) for each in found.out if isinstance(each, SetAside)] == [
+            (SetAside, failures)
+        ]
+        found.out.clear()
+        found.set_aside(one, failures, 0.0, 1.1)
+        found.tick(1.1)
+        assert sent(found) == ["m1"]
+    found.failed(one, DIED, "died", 1.2)
+    found.tick(1.4)
+    assert sent(found) == ["m1"]
+    found.failed(one, DIED, "died", 1.4)
+    assert found.out == [Park(one, "died")]
 
 
 def test_messages_from_outside_do_not_wait_for_those_that_their_target_sends_to_itself() -> None:
