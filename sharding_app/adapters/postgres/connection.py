@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.pq import TransactionStatus
 
+from sharding_app.adapters.postgres.failed_database import NamedConnection
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.protocol.records import Backend, Lineage
 
@@ -108,9 +109,22 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace(" ", "\\ ")
 
 
-def command_parameters(conninfo: Conninfo, purpose: str) -> dict[str, Any]:
+def open_session(conninfo: Conninfo, purpose: str) -> NamedConnection:
+    """Open a session of an operator's command. Its commits are durable, and what its statements
+    rely upon holds, against settings of the role. Raises psycopg.OperationalError.
+    """
+    session = NamedConnection.connect(**_session_parameters(conninfo, purpose), autocommit=True)
+    try:
+        session.execute(QUERIES["durable"])
+    except BaseException:
+        session.close()
+        raise
+    return session
+
+
+def _session_parameters(conninfo: Conninfo, purpose: str) -> dict[str, Any]:
     """Return the parameters for an operator's command: it waits for no lock for long, but fails
-    with a message. What its statements rely upon holds against settings of the role.
+    with a message.
     """
     settings = {**RELIED_UPON, "lock_timeout": "2s"}
     options = session_options(str(conninfo.get("options") or ""), settings)

@@ -27,7 +27,7 @@ import msgspec
 import psycopg
 from psycopg import sql
 
-from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
+from sharding_app.adapters.postgres.connection import Conninfo, open_session
 from sharding_app.adapters.postgres.further_journals import (
     NONE,
     Further,
@@ -638,7 +638,7 @@ def _one(connection: Connection, query: str, params: dict[str, Any]) -> tuple[An
 
 
 def _connected(conninfo: Conninfo, *, read_only: bool = False) -> Connection:
-    connection = psycopg.connect(**command_parameters(conninfo, "deletion"), autocommit=True)
+    connection = open_session(conninfo, "deletion")
     if read_only:
         connection.read_only = True
     return connection

@@ -12,8 +12,8 @@ from typing import Any
 
 import psycopg
 
-from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
-from sharding_app.adapters.postgres.failed_database import NamedConnection, alias_of, of_database
+from sharding_app.adapters.postgres.connection import Conninfo, open_session
+from sharding_app.adapters.postgres.failed_database import alias_of, of_database
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.protocol.ids import Epoch, ShardId
 from sharding_app.protocol.numbering import Numbering
@@ -84,8 +84,8 @@ def opened(name: str, further: Further, purpose: str, *, read_only: bool = False
 def connect(name: str, further: Further, purpose: str, *, read_only: bool = False) -> Connection:
     """Connect to a further journal. Raises JournalDown. Errors of the connection name it."""
     try:
-        parameters = {"connect_timeout": CONNECT_SECONDS, **command_parameters(further[name], purpose)}
-        connection = NamedConnection.connect(**parameters, autocommit=True)
+        patient = {"connect_timeout": CONNECT_SECONDS, **further[name]}
+        connection = open_session(patient, purpose)
     except psycopg.OperationalError as error:
         raise JournalDown(name, error) from error
     connection.alias = name

@@ -15,9 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import psycopg
-
-from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
+from sharding_app.adapters.postgres.connection import Conninfo, open_session
 from sharding_app.adapters.postgres.deletion import EVENTS_AT_ONCE, next_rows
 from sharding_app.adapters.postgres.further_journals import (
     Connection,
@@ -333,7 +331,7 @@ def _comes(known: Sequence[Moved], shard: ShardId, journal: str) -> bool:
 def _journal(name: str, conninfo: Conninfo, further: Further) -> Iterator[Connection]:
     """Give a connection to a journal. Raises JournalDown, UnknownJournals."""
     if not name:
-        with psycopg.connect(**command_parameters(conninfo, "deletion"), autocommit=True) as connection:
+        with open_session(conninfo, "deletion") as connection:
             yield connection
         return
     if name not in further:

@@ -14,7 +14,7 @@ from typing import TypeVar
 import psycopg
 from psycopg import sql
 
-from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
+from sharding_app.adapters.postgres.connection import Conninfo, open_session
 from sharding_app.adapters.postgres.further_journals import Connection, Further, UnknownJournals, connect
 from sharding_app.adapters.postgres.moving_locks import hold_rows
 from sharding_app.adapters.postgres.sql import QUERIES
@@ -39,7 +39,7 @@ def session(name: str, conninfo: Conninfo, further: Further) -> Iterator[Connect
     if name and name not in further:
         raise UnknownJournals([name])
     opened = connect(name, further, "moving") if name else None
-    with opened or psycopg.connect(**command_parameters(conninfo, "moving"), autocommit=True) as connection:
+    with opened or open_session(conninfo, "moving") as connection:
         found = connection.execute(QUERIES["partition_state"]).fetchone()
         if found is None:
             raise CannotMove(
@@ -86,15 +86,12 @@ _SETTINGS = (
     " set_config('idle_in_transaction_session_timeout', %s::text, false), set_config('tcp_user_timeout', %s::text, false),"
     " set_config('tcp_keepalives_idle', %s::text, false), set_config('tcp_keepalives_interval', %s::text, false),"
     " CASE WHEN current_setting('transaction_timeout', true) <> '0'"
-    " THEN set_config('transaction_timeout', '0', false) END,"
-    " CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')"
-    " THEN set_config('synchronous_commit', 'on', false) END"
+    " THEN set_config('transaction_timeout', '0', false) END"
 )
 """These hold against the settings of the role. A long copy is not ended by a time limit, nor is a
-comparison, which is one transaction; the setting for that is newer than our oldest server. A row is
-durable in the target before the switch says that it lies there. A command that is frozen loses its
-locks, also where the server waits for it in the middle of an answer. Both databases write the same
-row as the same text.
+comparison, which is one transaction; the setting for that is newer than our oldest server. A
+command that is frozen loses its locks, also where the server waits for it in the middle of an
+answer. Both databases write the same row as the same text.
 """
 
 

@@ -25,7 +25,7 @@ import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
+from sharding_app.adapters.postgres.connection import Conninfo, open_session
 from sharding_app.adapters.postgres.deletion import next_rows
 from sharding_app.adapters.postgres.sql import QUERIES
 
@@ -513,7 +513,7 @@ def _connected(conninfo: Conninfo, *, as_owner: bool = True) -> Iterator[Connect
     """Connect, as the owner of the tables where they are to be changed; then as the only one that
     changes them.
     """
-    with psycopg.connect(**command_parameters(conninfo, "partitioning"), autocommit=True) as connection:
+    with open_session(conninfo, "partitioning") as connection:
         *_, schema, owner, owns, may_be_owner, may_create = _state(connection)
         connection.execute(
             "SELECT set_config('search_path', quote_ident(%s::text) || ', pg_temp', false)", [schema]

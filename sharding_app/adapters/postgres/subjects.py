@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
+from sharding_app.adapters.postgres.connection import Conninfo, open_session
 from sharding_app.adapters.postgres.failed_database import NamedConnection
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.within import secure
@@ -18,8 +18,7 @@ class Subjects:
         self._connection: NamedConnection
 
     def __enter__(self) -> "Subjects":
-        parameters = command_parameters(self._conninfo, "deletion")
-        self._connection = NamedConnection.connect(**parameters, autocommit=True)
+        self._connection = open_session(self._conninfo, "deletion")
         self._connection.alias = self._journal
         return self
 

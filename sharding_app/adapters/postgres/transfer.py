@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
+from sharding_app.adapters.postgres.connection import Conninfo, open_session
 from sharding_app.adapters.postgres.deletion import NodesAlive, ShardsMove, UnknownTypes
 from sharding_app.adapters.postgres.moving_locks import keep_moves_away
 from sharding_app.adapters.postgres.sql import HIGHEST, QUERIES
@@ -92,8 +92,7 @@ class Transfer:
         self._connection: Connection
 
     def __enter__(self) -> "Transfer":
-        parameters = command_parameters(self._conninfo, "transfer")
-        self._connection = psycopg.connect(**parameters, autocommit=True)
+        self._connection = open_session(self._conninfo, "transfer")
         self._connection.read_only = self._read_only
         return self
 

@@ -288,6 +288,23 @@ async def test_the_session_of_a_command_waits_again_after_a_wait_that_was_cancel
             await waits
 
 
+@pytest.mark.parametrize("setting", ["off", "local", "remote_write"])
+async def test_it_is_secure_whatever_the_session_has_been_set_to(
+    pair: PostgresPair, primary: dict[str, Any], setting: str
+) -> None:
+    async with await connect(primary) as admin:
+        names = {"application_name": "sharding/me/any", "options": f"-c synchronous_commit={setting}"}
+        with psycopg.connect(**{**primary, **names}, autocommit=True) as session:
+            pair.cut()
+            waits = asyncio.ensure_future(asyncio.to_thread(secure, session))
+            await waiting(admin)
+            assert not waits.done()
+            pair.mend()
+            await waits
+            left = session.execute("SELECT current_setting('synchronous_commit')").fetchone()
+            assert left == (setting,), "the session is its owner's"
+
+
 async def test_questions_to_the_store_leave_no_session_behind_while_the_standby_is_away(
     pair: PostgresPair, primary: dict[str, Any]
 ) -> None:

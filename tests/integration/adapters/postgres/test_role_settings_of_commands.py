@@ -1,0 +1,58 @@
+"""What a DBA has set on a role or a database does not make a command's commits less durable."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from sharding_app.adapters.postgres.connection import open_session
+from sharding_app.adapters.postgres.deletion import count_entity
+from sharding_app.adapters.postgres.further_journals import connect
+from sharding_app.adapters.postgres.moving_sessions import session
+from sharding_app.adapters.postgres.subjects import Subjects
+from sharding_app.adapters.postgres.transfer import Transfer
+from sharding_app.embedded import Servers
+from tests.support.scratch import make_tables, scratch_database
+
+SHOWN = b"SELECT current_setting('synchronous_commit')"
+
+
+@pytest.fixture
+def lax(servers: Servers) -> Iterator[dict[str, Any]]:
+    """A database whose sessions wait for no standby."""
+    with scratch_database(servers.database_url) as params:
+        make_tables(params)
+        allow(params, "local")
+        yield params
+
+
+def allow(params: dict[str, Any], value: str) -> None:
+    with psycopg.connect(**params, autocommit=True) as admin:
+        admin.execute(f"ALTER DATABASE {params['dbname']} SET synchronous_commit = {value}".encode())
+
+
+def shown(connection: psycopg.Connection[tuple[Any, ...]]) -> str:
+    ((found,),) = connection.execute(SHOWN).fetchall()
+    return str(found)
+
+
+def test_each_command_waits_for_a_standby(lax: dict[str, Any]) -> None:
+    with psycopg.connect(**lax) as plain:
+        assert shown(plain) == "local"
+    with (
+        Subjects(lax) as subjects,
+        Transfer(lax) as transfer,
+        connect("b", {"b": lax}, "deletion") as further,
+        session("", lax, {}) as moving,
+    ):
+        found = [subjects._connection, transfer._connection, further, moving]
+        assert [shown(each) for each in found] == ["on"] * 4
+    assert not count_entity(lax, "shop.Cart", "a").events, "a session that only reads is opened too"
+
+
+@pytest.mark.parametrize(("value", "then"), [("off", "on"), ("remote_write", "on"), ("remote_apply",) * 2])
+def test_a_stricter_setting_stays(lax: dict[str, Any], value: str, then: str) -> None:
+    allow(lax, value)
+    with open_session(lax, "test") as command:
+        assert shown(command) == then
