@@ -11,3 +11,7 @@ class SubjectRows(Protocol):
     async def subject_rows(self, query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
         """Run one of the statements `subject_*`. Raises JournalUnavailable."""
         ...
+
+    async def secure(self) -> None:
+        """Do as `ports.journal.Journal.secure`, where the keys are."""
+        ...

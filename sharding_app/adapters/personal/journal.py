@@ -5,7 +5,8 @@ a look for a mark in it. All else is the journal's own.
 
 Contract: each call reads the keys that it needs, and keeps none. So a value is never sealed with a
 key that was gone before the call began. One that is sealed while its subject is being erased was
-stored before the erasure: it reads as erased.
+stored before the erasure: it reads as erased. Where the keys are in another database, a synchronous
+standby of that one has a key before anything that it seals is stored.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -16,8 +17,10 @@ import msgspec
 
 from sharding_app.adapters.personal.sealing import (
     MESSAGE_PLACE,
+    SECURE,
     Document,
     NoKeys,
+    Secured,
     Steps,
     SubjectsErased,
     event_place,
@@ -67,6 +70,7 @@ class SealedJournal:
         self._journal = journal
         self._vault = vault
         self._subjects = subjects or journal
+        self._secured = None if subjects is None else Secured()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._journal, name)
@@ -264,7 +268,7 @@ class SealedJournal:
     ) -> list[bytes]:
         """Return the sealed documents: those of rows, of their replies, of messages."""
         try:
-            return await self._run(sealed(self._vault, documents))
+            return await self._run(sealed(self._vault, documents, self._secured))
         except SubjectsErased as erased:
             raise SubjectGone(ERASED_REFUSED, _index(erased.documents[0], rows, sends)) from erased
         except JournalUnavailable as error:
@@ -281,7 +285,11 @@ class SealedJournal:
                 return cast(T, end.value)
             except NoKeys as error:
                 raise JournalUnavailable(str(error)) from error
-            answer = await self._subjects.subject_rows(ask.query, ask.params)
+            if ask is SECURE:
+                await self._subjects.secure()
+                answer = []
+            else:
+                answer = await self._subjects.subject_rows(ask.query, ask.params)
 
 
 class SealedTogether:

@@ -1,7 +1,8 @@
 """Documents are sealed and opened: which keys are needed, and what becomes of each value.
 
 Each function is a generator of `Ask`: it asks for rows and is sent them, so that one text serves
-the event loop and Django's threads. No key outlives it.
+the event loop and Django's threads. No key outlives it. `SECURE` asks to wait until a synchronous
+standby has all that was committed where the keys are.
 
 A subject's key is made with the first value that is sealed for the subject, and is committed before
 the value is. Of two that are made at once the first one stays: the rows are read again. A subject
@@ -41,6 +42,8 @@ class Ask(NamedTuple):
     query: str
     params: dict[str, Any]
 
+
+SECURE = Ask("secure", {})
 
 Steps = Generator[Ask, list[tuple[Any, ...]], T]
 
@@ -88,8 +91,33 @@ class SubjectKey(NamedTuple):
     "None: its subject was erased."
 
 
-def sealed(vault: Vault | None, documents: Sequence[Document]) -> Steps[list[bytes]]:
-    """Return the documents as they may be stored. Raises SubjectsErased, NoKeys."""
+class Secured:
+    """The keys that a synchronous standby has, as this process has made sure of.
+
+    A key is visible before the standby has it. What it seals is covered by a commit in the same
+    database alone: in another one it would outlive the key.
+    """
+
+    MOST = 50_000
+
+    def __init__(self) -> None:
+        self._rows: set[bytes] = set()
+
+    def lacks(self, keys: Iterable[SubjectKey]) -> bool:
+        return any(each.row not in self._rows for each in keys)
+
+    def note(self, keys: Iterable[SubjectKey]) -> None:
+        if len(self._rows) >= self.MOST:
+            self._rows.clear()
+        self._rows.update(each.row for each in keys)
+
+
+def sealed(
+    vault: Vault | None, documents: Sequence[Document], secured: Secured | None = None
+) -> Steps[list[bytes]]:
+    """Return the documents as they may be stored. Raises SubjectsErased, NoKeys. `secured`: they
+    are stored in another database than their keys.
+    """
     subjects: dict[str, None] = {}
     for each in documents:
         subjects.update(dict.fromkeys(_subjects(each)))
@@ -105,6 +133,9 @@ def sealed(vault: Vault | None, documents: Sequence[Document]) -> Steps[list[byt
         ]
         if wrong:
             raise SubjectsErased(wrong)
+    if secured is not None and secured.lacks(keys.values()):
+        yield SECURE
+        secured.note(keys.values())
     return [each.changed(_sealing(_there(vault), keys, each.place)) for each in documents]
 
 

@@ -1,22 +1,26 @@
 """A primary with a synchronous standby: the journal acknowledges no append before Postgres does."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
 import pytest_asyncio
 from psycopg.conninfo import conninfo_to_dict
 
+from sharding_app.adapters.personal.journal import SealedJournal
+from sharding_app.adapters.personal.vault import Vault
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.store import PostgresStore
 from sharding_app.adapters.postgres.within import secure
 from sharding_app.embedded import OwnPostgres
 from sharding_app.ports.deliveries import MessagesGone, Taking
-from sharding_app.ports.journal import JournalUnavailable
+from sharding_app.ports.journal import EventRow, JournalUnavailable
 from sharding_app.ports.store import StoreUnavailable
+from sharding_app.protocol import personal
+from sharding_app.protocol.personal import Plain
 from sharding_app.protocol.records import Backend, Decision
 from sharding_app.protocol.shard import Shard
 from sharding_app.runtime.journal.commits import Commit, NotCommitted, Resident
@@ -269,6 +273,39 @@ async def test_a_message_is_taken_by_another_delivery_once_the_standby_has_its_m
         with pytest.raises(MessagesGone):
             await journal.stage([message(1, "other")], (), [taking])
         assert await value(admin, "SELECT string_agg(id, ' ') FROM sharding_message") == "reply"
+
+
+class Elsewhere:
+    """A further journal, which has no trouble."""
+
+    def __init__(self) -> None:
+        self.stored: list[str] = []
+
+    async def append(self, rows: Sequence[EventRow], changes: object, *, on: int) -> None:
+        self.stored += [each.entity for each in rows]
+
+
+def of_person(entity: str, subject: str) -> EventRow:
+    value = personal.plain_token(Plain(subject, b"\xa5Smith"))
+    return event_row(1, entity, 1, payload=personal.in_json(value))
+
+
+async def test_a_persons_key_seals_nothing_in_another_database_before_the_standby_has_it(
+    pair: PostgresPair, journal: PostgresJournal
+) -> None:
+    """A failover would take the key, and with it all of the person's data there."""
+    there = Elsewhere()
+    sealed = SealedJournal(cast(Any, there), Vault([b"a secret of the settings"]), journal)
+    await sealed.append([of_person("first", "bob")])
+    pair.cut()
+    for _ in range(4):  # one makes the key, and is not answered; the others find it
+        with pytest.raises(JournalUnavailable):
+            await sealed.append([of_person("a", "ann")])
+    await sealed.append([of_person("second", "bob")])
+    assert there.stored == ["first", "second"], "that key was safe before"
+    pair.mend()
+    await sealed.append([of_person("a", "ann")])
+    assert there.stored == ["first", "second", "a"]
 
 
 async def test_the_session_of_a_command_waits_again_after_a_wait_that_was_cancelled(
