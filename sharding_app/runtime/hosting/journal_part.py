@@ -99,12 +99,18 @@ class JournalPart:
         """Make shards ours in this journal, and safe to be read (`Journal.secure`). Return those
         that are, and whether their type has messages there (None: the shard's row says so). Raises
         JournalUnavailable.
+
+        The cluster's row says that they lie here, and is visible before a synchronous standby of
+        DATABASE has it. What is stored here would outlive a row that a failover loses. So that
+        database is secured first.
         """
         if not self.name:
             await self.secured.next()
             return frozenset(shards), None
         if self.trouble:
             raise JournalUnavailable(f"the journal {self.name!r} is not used: {self.trouble}")
+        if self.clusters is not None:
+            await self.clusters.secured.next()
         taken = await self.journal.take(type_name, type_id, numbers or Numbering(1), shards, me)
         for shard, journal in taken.left.items():
             self._say_left(type_name, shard, shards[shard], journal)

@@ -14,11 +14,12 @@ import pytest_asyncio
 from sharding_app import AskTimeout
 from sharding_app.adapters.memory import MemoryJournal, MemoryServer
 from sharding_app.errors import Unavailable
-from sharding_app.ports.journal import EventRow, JournalOfAnother, ShardsFenced
+from sharding_app.ports.journal import EventRow, JournalOfAnother, JournalUnavailable, ShardsFenced, Taken
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.protocol.ids import shard_of
 from sharding_app.protocol.messages import HostShard
 from sharding_app.runtime.base.config import NodeConfig
+from sharding_app.runtime.base.shared_round import Rounds
 from sharding_app.runtime.hosting.journal_part import JournalPart
 from sharding_app.runtime.hosting.shard_leases import ShardGate
 from sharding_app.runtime.hosting.shards import ShardLife
@@ -52,6 +53,44 @@ async def test_events_lie_in_the_journal_of_their_shard(cluster: TwoJournals) ->
     await pay_all()
     assert stored(cluster.server) == Counter(dict.fromkeys(HERE, 2))
     assert stored(cluster.second) == Counter(dict.fromkeys(THERE, 2))
+
+
+def part_of(name: str, done: list[str], clusters: JournalPart | None = None) -> JournalPart:
+    """A part of a node, with a journal that notes what is done."""
+
+    async def secure() -> None:
+        if f"{name} is down" in done:
+            raise JournalUnavailable("it is down")
+        done.append(f"{name} secured")
+
+    async def take(*_: object) -> Taken:
+        done.append(f"{name} taken")
+        return Taken(frozenset({3}), uses_messages=False)
+
+    journal: Any = SimpleNamespace(take=take)
+    nothing: Any = None
+    part = JournalPart(name, journal, nothing, nothing, nothing, nothing, Rounds(secure))
+    part.clusters, part.trouble = clusters, ""
+    return part
+
+
+async def test_the_row_that_says_where_a_shard_lies_is_secured_before_the_shard_is_taken_there() -> None:
+    """A failover of DATABASE would lose the row, and leave there what its home has acknowledged."""
+    done: list[str] = []
+    clusters = part_of("", done)
+    second = part_of(SECOND, done, clusters)
+    assert await second.take("journals.Purse", 1, "n1", {3: 5}, None) == (frozenset({3}), False)
+    assert done == [" secured", f"{SECOND} taken", f"{SECOND} secured"]
+    done[:] = [" is down"]
+    with pytest.raises(JournalUnavailable):
+        await second.take("journals.Purse", 1, "n1", {3: 5}, None)
+    assert done == [" is down"]
+
+
+async def test_the_clusters_own_journal_is_secured_once() -> None:
+    done: list[str] = []
+    await part_of("", done).take("journals.Purse", 1, "n1", {3: 5}, None)
+    assert done == [" secured"]
 
 
 async def test_a_shard_that_moves_reads_its_events_from_its_journal(cluster: TwoJournals) -> None:
