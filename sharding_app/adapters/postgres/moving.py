@@ -660,6 +660,8 @@ def _settle(
     """Let former journals of shards say so, and note nothing more of the type where none is left to
     be copied.
     """
+    # The switch of a former call is visible, and the standby may lack it: its session was ended.
+    secure(cluster)
     for journal, copying in cluster.execute(
         "SELECT source, bool_or(step <> 'moved') FROM sharding_move WHERE type_id = %s GROUP BY source",
         [type_id],

@@ -13,7 +13,7 @@ import pytest
 
 from sharding_app.adapters.postgres import copied_rows, deletion, moving, moving_sessions, within
 from sharding_app.adapters.postgres.further_journals import rows
-from sharding_app.adapters.postgres.moving import cancel, move_shards
+from sharding_app.adapters.postgres.moving import cancel, move_shards, settle_moves
 from sharding_app.embedded import Servers
 from sharding_app.protocol.ids import shard_of
 from sharding_app.protocol.moving import CannotMove, Limits
@@ -181,11 +181,46 @@ def test_a_standby_has_the_copy_before_the_switch_and_the_switch_before_the_end(
     monkeypatch.setattr(moving, "secure", secure)
     both.fill("", ["e1", "e2"])
     both.move(shards=[3])
-    assert secured == [(THERE, ""), (THERE, ""), ("", THERE)], "messages are copied twice"
+    assert secured[:3] == [(THERE, ""), (THERE, ""), ("", THERE)], "messages are copied twice"
+    assert secured[3:] == [("", THERE)], "the end covers what former calls have left"
     secured.clear()
     both.delete()
     both.move("", shards=[3])
-    assert secured == [("", THERE), ("", THERE), ("", "")]
+    assert secured == [("", THERE), ("", THERE), ("", ""), ("", "")]
+
+
+@pytest.mark.parametrize("by", ["the same call", "a deletion"])
+def test_a_source_is_not_told_of_a_switch_of_a_former_call_before_a_standby_has_it(
+    both: Both, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """The former session was ended while it waited for the standby: the next call finds the switch
+    done. Told of it, the source would not take the shard back if a failover loses the switch.
+    """
+
+    def again() -> None:
+        if by == "the same call":
+            both.move("", shards=[3])
+        else:
+            settle_moves(both.params[""], {THERE: both.params[THERE]}, "shop.Cart", names=alias)
+
+    def ends(*_: object) -> None:
+        raise psycopg.OperationalError("the session was ended")
+
+    both.move(shards=[3])
+    both.delete()
+    with monkeypatch.context() as patched:
+        patched.setattr(moving._Move, "_leave", ends)
+        with pytest.raises(psycopg.OperationalError):
+            both.move("", shards=[3])
+    assert both.places()[3] == ""
+    with monkeypatch.context() as patched:
+        patched.setattr(moving, "secure", ends)
+        with pytest.raises(psycopg.OperationalError):
+            again()
+    left = "SELECT journal FROM sharding_shard WHERE shard = 3"
+    assert both.run(THERE, left) == [("",)]
+    again()
+    assert both.run(THERE, left) == [("default",)]
 
 
 def test_all_rows_arrive_and_a_history_stays_behind(both: Both) -> None:
