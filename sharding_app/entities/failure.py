@@ -11,6 +11,8 @@ from sharding_app.entities.codecs.values import ERRORS
 from sharding_app.errors import Rejected, ShardingError
 
 _read = msgspec.msgpack.Decoder().decode
+CUT = " [...]"
+"""The end of a text that was shortened."""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -32,6 +34,13 @@ class Failure(msgspec.Struct, frozen=True):
     def is_rejected(self) -> bool:
         """Whether the target has refused the message, rather than failed."""
         return self.kind == Rejected.kind
+
+
+def shortened(failure: Failure, over: int) -> Failure:
+    """Return the failure with a text that has that many bytes less."""
+    text = failure.message.encode()
+    kept = text[: max(0, len(text) - over - len(CUT.encode()))].decode(errors="ignore")
+    return msgspec.structs.replace(failure, message=kept + CUT)
 
 
 def failure_of(

@@ -11,6 +11,7 @@ overdue.
 
 import asyncio
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,8 +22,9 @@ from typing import Any
 
 from sharding_app.entities.codecs.values import ERRORS
 from sharding_app.entities.entity_type import EntityType
-from sharding_app.entities.failure import failure_of
+from sharding_app.entities.failure import failure_of, shortened
 from sharding_app.entities.registry import registry
+from sharding_app.entities.staging import refuse_too_large
 from sharding_app.errors import ShardingError, Unavailable
 from sharding_app.ports.deliveries import Claim, MessageChanges, Page, Pending, ShardKey, Taking
 from sharding_app.ports.journal import Journal, JournalUnavailable, ShardsFenced
@@ -166,11 +168,13 @@ class Deliverer:
         place: Callable[[int, ShardId], None],
         journal_name: str = "",
         among_others: bool = False,
+        max_args: int = sys.maxsize,
     ) -> None:
         """`host_of` returns the type of a shard that is at home here at that epoch. `fenced` learns
         of one that is not, as the journal says. `place` has a shard placed that never had a home.
         `journal_name`: the alias of the database of that journal, if it is not the cluster's.
-        `among_others`: there are other journals.
+        `among_others`: there are other journals. `max_args`: the most bytes of a message's
+        arguments.
         """
         self.figures = Figures()
         self.clock = ServerClock()
@@ -180,6 +184,7 @@ class Deliverer:
         self._journal = journal
         self._journal_name = journal_name
         self._among_others = among_others
+        self._max_args = max_args
         self._now = now
         self._ask = ask
         self._may_handle = may_handle
@@ -562,7 +567,7 @@ class Deliverer:
             found = await journal.discard([_ending(home, message)])
             return partial(machine.moved_on, message) if found else gone
         if isinstance(effect, Turn):
-            args = _failure_args(home, message, effect.error)  # None: it is parked
+            args = _failure_args(home, message, effect.error, self._max_args)  # None: it is parked
             if args is not None:
                 command = message.on_failure or ""
                 there = await journal.turn(message.id, effect.new, command, args, home.claim)
@@ -680,8 +685,11 @@ def _ending(home: Home, message: Message) -> Taking:
     return Taking(message.id, timer, again=again)
 
 
-def _failure_args(home: Home, message: Message, error: ShardingError) -> bytes | None:
-    """Return the arguments of the owner's command for a failure; None: it cannot take them."""
+def _failure_args(home: Home, message: Message, error: ShardingError, limit: int) -> bytes | None:
+    """Return the arguments of the owner's command for a failure; None: it cannot take them.
+
+    The failure has the message's own arguments in it, so the error's text may be too much.
+    """
     handler = home.type.commands.get(message.on_failure or "")
     if handler is None:
         return None
@@ -691,7 +699,11 @@ def _failure_args(home: Home, message: Message, error: ShardingError) -> bytes |
         names = target.commands[message.command].parameters
     failure = failure_of(message.target_type, message.target, message.command, names, message.args, error)
     try:
-        return handler.encode_answer(failure)
+        args = handler.encode_answer(failure)
+        if (over := len(args) - limit) > 0:
+            args = handler.encode_answer(shortened(failure, over))
+            refuse_too_large(home.type.name, handler.name, args, limit)
+        return args
     except (ShardingError, *ERRORS) as refused:
         logger.error(
             "%s.%s does not take the failure of a message: %s", home.type.name, handler.name, told(refused),

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.projections import projections
+from sharding_app.entities.staging import args_limit
 from sharding_app.ports.journal import Journal, JournalUnavailable
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import Endpoint
@@ -183,7 +184,7 @@ class NodeHost:
             now=now, ask=node.ask_for, may_handle=node.may_handle,
             run=lambda job: node.run(job, "deliveries", vital=False),
             host_of=self._type_at, fenced=self._fenced_at, place=self._place, journal_name=name,
-            among_others=bool(self._ports.journals),
+            among_others=bool(self._ports.journals), max_args=args_limit(config.links.max_message_bytes),
         )  # fmt: skip
         recoveries = Permits(max(1, config.max_concurrent_recoveries // parts))
         return recoveries, deliverer, following, secured
