@@ -175,6 +175,7 @@ def erase_entity(
             there = epochs(connection, known["type_id"], [*found[journal]])
             shards |= {shard: home for shard, (_, home) in there.items()}
         if not shards:
+            _secure_all([*found])
             return Erasure()
         ordered = sorted(shards)
         homes = [shards[each] for each in ordered]
@@ -191,16 +192,24 @@ def erase_entity(
                 raise NodesAlive
         total = Erasure()
         for journal, left in reversed(found.items()):
+            piece = Erasure()
             if left:
                 raised = {each: fenced[each] for each in sorted(left)}
                 statement = "erase" if is_here or journal is not connection else "erase_outside"
                 piece = _erase(journal, statement, params, raised, events_at_once, total, progress)
-                if journal is not connection:
-                    secure(journal)
-                    _note_erased(connection, params, piece)
-                total += piece
-        secure(connection)
+            secure(journal)
+            if left and journal is not connection:
+                _note_erased(connection, params, piece)
+            total += piece
     return total
+
+
+def _secure_all(looked_at: Sequence[Connection]) -> None:
+    """Make sure of what was found. A former call may have erased it all: that is visible before a
+    standby has it.
+    """
+    for each in reversed(looked_at):
+        secure(each)
 
 
 def _erase(

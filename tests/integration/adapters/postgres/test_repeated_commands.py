@@ -1,0 +1,126 @@
+"""A command whose session was ended while it waited for the synchronous standby, and which is run
+again: it finds its work done, and does not say so before the standby has it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+
+from sharding_app.adapters.postgres import deletion
+from sharding_app.embedded import OwnPostgres, Servers
+from sharding_app.operations.erasing import erase
+from sharding_app.ports.journal import Erasure
+from tests.integration.adapters.postgres.test_several_journals import (
+    HERE,
+    THERE,
+    TYPE,
+    Params,
+    Two,
+    sql,
+)
+from tests.support.postgres_pair import PostgresPair
+from tests.support.scratch import make_tables, scratch_database
+
+WAITERS = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND datname = current_database()"
+SECONDS = 20
+
+
+@pytest.fixture(scope="module")
+def two_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresPair]:
+    place = tmp_path_factory.mktemp("pair")
+    beside = place / "standby"
+    beside.mkdir()
+    with PostgresPair(OwnPostgres(place).start(), beside) as pair:
+        pair.attach()
+        yield pair
+
+
+class Watched:
+    """A database with a synchronous standby that can be away."""
+
+    def __init__(self, pair: PostgresPair, params: Params) -> None:
+        self.pair = pair
+        self.params = params
+        self._threads = ThreadPoolExecutor(2)
+
+    def begin(self, work: Callable[[], Any]) -> Future[Any]:
+        return self._threads.submit(work)
+
+    def waiter(self, work: Future[Any]) -> int:
+        """Return the session in which the work waits for the standby."""
+        until = time.monotonic() + SECONDS
+        while time.monotonic() < until:
+            if found := sql(self.params, WAITERS):
+                return int(found[0][0])
+            if work.done():
+                pytest.fail(f"it ended without a wait for the standby: {work.exception() or work.result()}")
+            time.sleep(0.01)
+        pytest.fail("it does not wait for the standby")
+
+    def interrupt(self, work: Future[Any], how: str = "pg_terminate_backend") -> None:
+        """End the session in which it waits, or cancel its wait."""
+        sql(self.params, f"SELECT {how}(%s)", self.waiter(work))
+        if how == "pg_terminate_backend":
+            with pytest.raises(psycopg.OperationalError):
+                work.result(SECONDS)
+
+    def ends_with_the_standby(self, work: Future[Any]) -> Any:
+        """Return the result of work that waits for the standby, and ends when that is back."""
+        self.waiter(work)
+        self.pair.mend()
+        return work.result(SECONDS)
+
+
+@pytest.fixture
+def watched(two_servers: PostgresPair) -> Iterator[Watched]:
+    with scratch_database(two_servers.primary.url) as params:
+        make_tables(params)
+        made = Watched(two_servers, params)
+        yield made
+        two_servers.mend()
+        made._threads.shutdown()
+
+
+@pytest.fixture
+def other(servers: Servers) -> Iterator[Params]:
+    """A database on a server that has no trouble."""
+    with scratch_database(servers.database_url) as params:
+        make_tables(params)
+        yield params
+
+
+def cut_before(watched: Watched, patched: pytest.MonkeyPatch, where: Any, name: str) -> None:
+    """Let the standby be away from the first call of a function with the watched database on."""
+    real = getattr(where, name)
+
+    def cut(connection: Any, *args: Any, **options: Any) -> Any:
+        if connection.info.dbname == watched.params["dbname"]:
+            watched.pair.cut()
+        return real(connection, *args, **options)
+
+    patched.setattr(where, name, cut)
+
+
+@pytest.mark.parametrize("journal", ["", "b"])
+def test_an_erasure_that_finds_nothing_waits_for_the_standby(
+    watched: Watched, other: Params, monkeypatch: pytest.MonkeyPatch, journal: str
+) -> None:
+    """Told at once, a person would take the entity for erased, which a failover brings back."""
+    two = Two(other, watched.params) if journal else Two(watched.params, other)
+    two.fill()
+    entity = THERE[0] if journal else HERE[0]
+
+    def work() -> Erasure:
+        return erase(two.own, TYPE, entity, "me", 1.0, bool, two.further)[1]
+
+    with monkeypatch.context() as patched:
+        cut_before(watched, patched, deletion, "_erase")
+        first = watched.begin(work)
+        watched.interrupt(first)
+    assert watched.ends_with_the_standby(watched.begin(work)) == Erasure()
