@@ -27,6 +27,7 @@ from sharding_app.adapters.postgres.further_journals import (
 )
 from sharding_app.adapters.postgres.moving_locks import hold_rows, keep_beginnings_away
 from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.adapters.postgres.within import secure
 from sharding_app.ports.journal import Erasure
 from sharding_app.protocol.ids import EntityId, ShardId
 from sharding_app.protocol.journals import CLUSTERS_OWN
@@ -115,6 +116,9 @@ def delete_left_copies(
                 for piece in copy.deleted(rows_at_once):
                     total += piece
                     progress(total)
+                # What a former call deleted is visible before a standby has it, and once the copy
+                # is forgotten, nothing looks for its rows any more.
+                secure(journal)
                 copy.forget(f"shards {listed(each.shard for each in some)} in {names(source)}, by {by}")
     return total
 
@@ -286,6 +290,7 @@ def erase_in_copies(
                     piece = rows(journal, "left_erase", {**wanted, "at_most": events_at_once})
                     events, snapshots, whole = piece[0]
                     total += Erasure(events, snapshots)
+                secure(journal)  # also where a former call has left nothing
     return total
 
 

@@ -13,11 +13,15 @@ import psycopg
 import pytest
 
 from sharding_app.adapters.postgres import deletion
+from sharding_app.adapters.postgres.left_copies import delete_left_copies
 from sharding_app.embedded import OwnPostgres, Servers
 from sharding_app.operations.erasing import erase
 from sharding_app.ports.journal import Erasure
+from sharding_app.protocol.ids import shard_of
+from tests.integration.adapters.postgres.test_left_copies import move as left_copy
 from tests.integration.adapters.postgres.test_several_journals import (
     HERE,
+    SHARDS,
     THERE,
     TYPE,
     Params,
@@ -62,6 +66,11 @@ class Watched:
                 pytest.fail(f"it ended without a wait for the standby: {work.exception() or work.result()}")
             time.sleep(0.01)
         pytest.fail("it does not wait for the standby")
+
+    def statement(self, work: Future[Any]) -> str:
+        """Return what it is that waits for the standby."""
+        found = sql(self.params, "SELECT query FROM pg_stat_activity WHERE pid = %s", self.waiter(work))
+        return str(found[0][0]) if found else ""
 
     def interrupt(self, work: Future[Any], how: str = "pg_terminate_backend") -> None:
         """End the session in which it waits, or cancel its wait."""
@@ -124,3 +133,42 @@ def test_an_erasure_that_finds_nothing_waits_for_the_standby(
         first = watched.begin(work)
         watched.interrupt(first)
     assert watched.ends_with_the_standby(watched.begin(work)) == Erasure()
+
+
+def test_an_erasure_waits_for_the_standby_of_a_copy(watched: Watched, other: Params) -> None:
+    two = Two(other, watched.params)
+    two.fill()
+    copy, _ = left_copy(two, THERE[0])
+    assert copy is watched.params
+
+    def work() -> Erasure:
+        return erase(two.own, TYPE, THERE[0], "me", 1.0, bool, two.further)[1]
+
+    watched.pair.cut()
+    first = watched.begin(work)
+    watched.interrupt(first)
+    assert not sql(copy, "SELECT FROM sharding_event WHERE entity = %s", THERE[0]), "it is visible"
+    assert watched.ends_with_the_standby(watched.begin(work)) == Erasure()
+
+
+@pytest.mark.parametrize("how", ["pg_terminate_backend", "pg_cancel_backend"])
+def test_a_copy_is_forgotten_once_the_standby_knows_that_it_is_gone(
+    watched: Watched, other: Params, how: str
+) -> None:
+    """Its rows would come back with a failover, and no erasure would go through them."""
+    two = Two(other, watched.params)
+    two.fill()
+    copy, _ = left_copy(two, THERE[0])
+
+    def work() -> Erasure:
+        return delete_left_copies(two.own, two.further, TYPE, None, "me")
+
+    watched.pair.cut()
+    deleting = watched.begin(work)
+    while "'secure'" not in watched.statement(deleting):  # it deletes events, then snapshots
+        watched.interrupt(deleting, how)
+        deleting = deleting if how == "pg_cancel_backend" else watched.begin(work)
+    assert not sql(copy, "SELECT FROM sharding_event WHERE entity = %s", THERE[0]), "it is visible"
+    assert sql(two.own, "SELECT shard FROM sharding_move") == [(shard_of(THERE[0], SHARDS),)]
+    watched.ends_with_the_standby(deleting)
+    assert not sql(two.own, "SELECT FROM sharding_move")
