@@ -7,15 +7,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pytest
 
+from sharding_app.adapters.personal.vault import Vault, new_row
 from sharding_app.adapters.postgres import deletion
 from sharding_app.adapters.postgres.left_copies import delete_left_copies
 from sharding_app.embedded import OwnPostgres, Servers
+from sharding_app.operations import rewrapping
 from sharding_app.operations.erasing import erase
+from sharding_app.operations.rewrapping import Secrets
 from sharding_app.ports.journal import Erasure
 from sharding_app.protocol.ids import shard_of
 from tests.integration.adapters.postgres.test_left_copies import move as left_copy
@@ -172,3 +176,26 @@ def test_a_copy_is_forgotten_once_the_standby_knows_that_it_is_gone(
     assert sql(two.own, "SELECT shard FROM sharding_move") == [(shard_of(THERE[0], SHARDS),)]
     watched.ends_with_the_standby(deleting)
     assert not sql(two.own, "SELECT FROM sharding_move")
+
+
+@pytest.mark.parametrize("again", ["rewrap", "look"])
+def test_an_old_secret_is_not_said_to_be_done_with_before_the_standby_has_the_new_keys(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, again: str
+) -> None:
+    """Taken away, the secret would be missing after a failover, and with it the persons' data."""
+    new, old = b"a new secret of the settings", b"an old secret of the settings"
+    monkeypatch.setattr(rewrapping, "get_settings", lambda: SimpleNamespace(personal_secrets=[new, old]))
+    monkeypatch.setattr(rewrapping, "_vault", lambda: Vault([new, old]))
+    row = new_row()
+    add = "INSERT INTO sharding_subject (id, mark, wrapped) VALUES (%s, %s, %s)"
+    sql(watched.params, add, row, row, Vault([old]).new_key(row))
+    assert rewrapping.look(watched.params) == Secrets(new=0, old=1, unknown=0)
+
+    watched.pair.cut()
+    watched.interrupt(watched.begin(lambda: rewrapping.rewrap(watched.params, "me", bool)))
+    works = {
+        "rewrap": lambda: rewrapping.rewrap(watched.params, "me", bool).secrets,
+        "look": lambda: rewrapping.look(watched.params),
+    }
+    found = watched.ends_with_the_standby(watched.begin(works[again]))
+    assert found == Secrets(new=1, old=0, unknown=0)
