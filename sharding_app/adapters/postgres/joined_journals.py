@@ -363,6 +363,12 @@ class Journals(Archive):
             stored, there, others = stored + number, there + rows, others + differ
         return stored, there, others
 
+    def secure(self) -> None:
+        """Wait until the standbys of all journals of the type have it."""
+        for part in self._parts.values():
+            part.secure()
+        super().secure()
+
     def _parted(
         self, given: Sequence[T], shards: Sequence[ShardId]
     ) -> Iterator[tuple[Archive, tuple[list[T], list[ShardId]]]]:

@@ -18,6 +18,7 @@ from sharding_app.adapters.postgres.deletion import NodesAlive, ShardsMove, Unkn
 from sharding_app.adapters.postgres.moving_locks import keep_moves_away
 from sharding_app.adapters.postgres.sql import HIGHEST, QUERIES
 from sharding_app.adapters.postgres.store import config_of
+from sharding_app.adapters.postgres.within import secure
 from sharding_app.protocol.ids import EntityId, ShardId
 from sharding_app.protocol.records import TypeConfig
 
@@ -280,6 +281,10 @@ class Transfer:
         self._connection.execute(
             QUERIES["journal_note"], {"action": action, "type": name, "events": events, "by": by}
         )
+
+    def secure(self) -> None:
+        """Wait until a synchronous standby has all that was found or written here."""
+        secure(self._connection)
 
     def _put(
         self,

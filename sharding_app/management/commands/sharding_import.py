@@ -141,6 +141,7 @@ class Command(DatabaseCommand):
                     "stay. Erase the entity first (sharding_erase) if the file is right."
                 ) from error
             transfer.note("journal_imported", header.type, stored, by)
+            transfer.secure()  # the file may be thrown away from now on
         return stored, there, others
 
 

@@ -7,18 +7,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from io import StringIO
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pytest
+from django.core.management.base import OutputWrapper
 
 from sharding_app.adapters.personal.vault import Vault, new_row
 from sharding_app.adapters.postgres import deletion
+from sharding_app.adapters.postgres.deletion import remove_journal
+from sharding_app.adapters.postgres.joined_journals import Journals
 from sharding_app.adapters.postgres.left_copies import delete_left_copies
 from sharding_app.embedded import OwnPostgres, Servers
+from sharding_app.management.commands import sharding_import
+from sharding_app.management.commands.sharding_export import _write
+from sharding_app.management.progress import Progress
 from sharding_app.operations import rewrapping
 from sharding_app.operations.erasing import erase
+from sharding_app.operations.journal_file import FORMAT, Header, checked
 from sharding_app.operations.rewrapping import Secrets
 from sharding_app.ports.journal import Erasure
 from sharding_app.protocol.ids import shard_of
@@ -35,6 +44,7 @@ from tests.integration.adapters.postgres.test_several_journals import (
 from tests.support.postgres_pair import PostgresPair
 from tests.support.scratch import make_tables, scratch_database
 
+silent = Progress(OutputWrapper(StringIO()), quiet=True)
 WAITERS = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND datname = current_database()"
 SECONDS = 20
 
@@ -199,3 +209,49 @@ def test_an_old_secret_is_not_said_to_be_done_with_before_the_standby_has_the_ne
     }
     found = watched.ends_with_the_standby(watched.begin(works[again]))
     assert found == Secrets(new=1, old=0, unknown=0)
+
+
+def test_a_removal_of_a_types_rows_waits_for_the_standby(watched: Watched, other: Params) -> None:
+    two = Two(other, watched.params)
+    two.fill()
+
+    def work() -> int:
+        return remove_journal(two.own, TYPE, "me", bool, further=two.further).events
+
+    removing = watched.begin(work)
+    assert removing.result(SECONDS) > 0
+    watched.pair.cut()
+    removing = watched.begin(work)
+    for _ in range(3):  # each wait that an administrator cancels is followed by another one
+        watched.interrupt(removing, "pg_cancel_backend")
+    assert "'secure'" in watched.statement(removing)
+    assert watched.ends_with_the_standby(removing) == 0
+
+
+@pytest.mark.parametrize("journal", ["", "b"])
+def test_an_import_waits_for_the_standby(
+    watched: Watched, other: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, journal: str
+) -> None:
+    """The file may be thrown away once it is done."""
+    two = Two(other, watched.params) if journal else Two(watched.params, other)
+    two.fill()
+    file = tmp_path / "carts.jsonl"
+    with file.open("wb") as out, Journals(two.own, two.further, read_only=True) as stored:
+        known = stored.type(TYPE)
+        header = Header(FORMAT, TYPE, known.config.kind, stored.cluster_id())
+        _write(stored, known, header, out, None, silent)
+    monkeypatch.setattr(sharding_import, "entity_types", lambda _: [])
+    monkeypatch.setattr(sharding_import, "get_settings", lambda: SimpleNamespace(journal_weights={}))
+    command = sharding_import.Command()
+    monkeypatch.setattr(command, "further", lambda: two.further)
+
+    def work() -> tuple[int, int, list[str]]:
+        return command._put(two.own, checked(file), file, None, silent)
+
+    watched.pair.cut()
+    importing = watched.begin(work)
+    while "'secure'" not in watched.statement(importing):
+        watched.interrupt(importing, "pg_cancel_backend")
+    stored_rows, there, others = watched.ends_with_the_standby(importing)
+    assert (stored_rows, others) == (0, [])
+    assert there > 0
