@@ -26,6 +26,7 @@ from sharding_app.adapters.django import database
 from sharding_app.adapters.django.database import run_query
 from sharding_app.adapters.postgres.failed_database import of_database
 from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.adapters.postgres.within import Replication, watched
 from sharding_app.errors import ProjectionError
 from sharding_app.ports.projections import NotReady
 from sharding_app.protocol.projection.requests import Position
@@ -150,8 +151,14 @@ def check(
 
 
 def secure(cursor: CursorWrapper, number: int, firsts: Sequence[int]) -> int:
-    """Commit a transaction in the journal behind all that was read there. Return its number."""
-    rows = run_query(cursor, "projection_secure_there", {"id": number, "firsts": list(firsts)})
+    """Commit a transaction in the journal behind all that was read there. Return its number once a
+    synchronous standby has it, also where an administrator cancels the wait.
+    """
+    found = Replication()
+    with watched(cursor.db.connection, found):
+        rows = run_query(cursor, "projection_secure_there", {"id": number, "firsts": list(firsts)})
+    if found.cancelled:
+        database.secure(cursor.db)
     return int(rows[0][0])
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,9 @@ from typing import Any
 import psycopg
 import pytest
 from django.core.management.base import OutputWrapper
+from django.db import connection
 
+from sharding_app.adapters.django import further_journals
 from sharding_app.adapters.personal.vault import Vault, new_row
 from sharding_app.adapters.postgres import deletion
 from sharding_app.adapters.postgres.deletion import remove_journal
@@ -255,3 +258,29 @@ def test_an_import_waits_for_the_standby(
     stored_rows, there, others = watched.ends_with_the_standby(importing)
     assert (stored_rows, others) == (0, [])
     assert there > 0
+
+
+@pytest.mark.parametrize("setting", ["on", "local"])
+def test_what_a_projection_has_seen_waits_for_the_standby(
+    watched: Watched, django_db_blocker: Any, setting: str
+) -> None:
+    """A position that is committed elsewhere would be ahead of the journal after a failover."""
+    sql(watched.params, f"ALTER DATABASE {watched.params['dbname']} SET synchronous_commit = {setting}")
+    given = watched.params
+    place = {"NAME": given["dbname"], "HOST": given["host"], "PORT": given["port"], "USER": given["user"]}
+
+    def work() -> int:
+        journal = connection.copy("watched")
+        journal.settings_dict = {**journal.settings_dict, **place, "PASSWORD": given["password"]}
+        with closing(journal), journal.cursor() as cursor:
+            return further_journals.secure(cursor, 7, [0])
+
+    with django_db_blocker.unblock():
+        watched.pair.cut()
+        securing = watched.begin(work)
+        for _ in range(3):
+            watched.interrupt(securing, "pg_cancel_backend")
+        while "'secure'" not in watched.statement(securing):
+            watched.interrupt(securing, "pg_cancel_backend")
+        watched.ends_with_the_standby(securing)
+    assert sql(watched.params, "SELECT projection_id FROM sharding_secured") == [(7,)]
