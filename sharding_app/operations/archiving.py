@@ -50,6 +50,7 @@ from sharding_app.operations.journal_file import (
     event_line,
     lines,
     raw,
+    sync_folder,
 )
 from sharding_app.ports.journal import Archival
 from sharding_app.protocol.ids import ShardId
@@ -259,11 +260,7 @@ class _Run:
         if found != [end]:
             raise BadFile(f"{part} is not on the disk as it was written")
         part.rename(path)
-        descriptor = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(self._folder)
 
     # -- Removing ----------------------------------------------------------------------------------
 

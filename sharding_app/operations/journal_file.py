@@ -16,7 +16,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 import msgspec
 
@@ -131,8 +131,25 @@ class Writer:
         return end
 
 
+def put_on_disk(file: IO[bytes], path: Path) -> None:
+    """Return when a file and its name outlive a crash of the machine."""
+    file.flush()
+    os.fsync(file.fileno())
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Return when the names in a directory are on disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 class PageWriter:
-    """Writes a compressed file page by page: a page is on disk when `page` returns.
+    """Writes a compressed file page by page: a page is on disk when `page` returns, and so are
+    those that the file had before.
 
     It goes on behind the whole pages of a file; `go_on` cuts the rest off.
     """
@@ -146,8 +163,13 @@ class PageWriter:
                 self._hash.update(line)
                 self.rows += 1
         self._out = path.open("ab")
-        if is_new:
-            self._store(_encode(header) + b"\n")
+        try:
+            put_on_disk(self._out, path)
+            if is_new:
+                self._store(_encode(header) + b"\n")
+        except BaseException:
+            self._out.close()
+            raise
 
     def __enter__(self) -> "PageWriter":
         return self

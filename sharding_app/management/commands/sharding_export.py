@@ -25,6 +25,7 @@ from sharding_app.operations.journal_file import (
     SnapshotLine,
     Writer,
     event_line,
+    put_on_disk,
     raw,
     resumed,
 )
@@ -77,7 +78,10 @@ class Command(DatabaseCommand):
                 if path is None:
                     return _write(transfer, known, header, sys.stdout.buffer, None, progress)
                 with path.open("ab") as out:
-                    return _write(transfer, known, header, out, path, progress)
+                    end = _write(transfer, known, header, out, path, progress)
+                    if path.is_file():  # no pipe, nor a device
+                        put_on_disk(out, path)
+                return end
 
         try:
             end = self.on_database(write)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,26 @@ def test_an_interrupted_export_goes_on(tmp_path: Path, part: float) -> None:
         run("sharding_export", "shop.Cart", "--to", path)
     assert run("sharding_export", "shop.Cart", "--to", path, "--resume") == exported
     assert path.read_bytes() == whole
+
+
+def test_an_export_is_on_disk_before_its_digest_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows may be erased then."""
+    synced: list[tuple[int, int]] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        real(descriptor)
+        found = os.fstat(descriptor)
+        synced.append((found.st_ino, found.st_size))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    path = tmp_path / "carts.jsonl"
+    assert run("sharding_export", "shop.Cart", "--to", path)["sha256"]
+    assert (path.stat().st_ino, path.stat().st_size) in synced
+    assert tmp_path.stat().st_ino in {inode for inode, _ in synced}
+    assert run("sharding_export", "shop.Cart", "--to", "/dev/null", "--resume")["sha256"]
 
 
 def test_one_entity(tmp_path: Path) -> None:
