@@ -296,6 +296,8 @@ class _Run:
             if at_home:
                 with asyncio.Runner(loop_factory=new_loop) as runner:
                     runner.run(self._at_home(at_home, done))
+            # A former run may have removed them: that is visible before a standby has it.
+            self.archive.secure()
             stays = self.archive.kept(self.known.number, {each: lasts[each] for each in done.stays})
             if stays:
                 done.sha256 = self._take_out(path, stays)

@@ -29,6 +29,7 @@ from sharding_app.management.commands import sharding_import
 from sharding_app.management.commands.sharding_export import _write
 from sharding_app.management.progress import Progress
 from sharding_app.operations import rewrapping
+from sharding_app.operations.archiving import Moved, archive_entities
 from sharding_app.operations.erasing import erase
 from sharding_app.operations.journal_file import FORMAT, Header, checked
 from sharding_app.operations.rewrapping import Secrets
@@ -284,3 +285,21 @@ def test_what_a_projection_has_seen_waits_for_the_standby(
             watched.interrupt(securing, "pg_cancel_backend")
         watched.ends_with_the_standby(securing)
     assert sql(watched.params, "SELECT projection_id FROM sharding_secured") == [(7,)]
+
+
+def test_an_archive_goes_on_once_the_standby_knows_what_a_former_run_removed(
+    watched: Watched, other: Params, tmp_path: Path
+) -> None:
+    """What comes back would be written to a second file, and change beside the first one."""
+    two = Two(other, watched.params)
+    two.fill()
+
+    def work() -> Moved:
+        return archive_entities(two.own, TYPE, None, 86_400.0, tmp_path, "me", bool, two.further)
+
+    assert watched.begin(work).result(SECONDS).files
+    watched.pair.cut()
+    again = watched.begin(work)
+    while "'secure'" not in watched.statement(again):
+        watched.interrupt(again, "pg_cancel_backend")
+    assert not watched.ends_with_the_standby(again).files
