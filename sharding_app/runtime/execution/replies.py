@@ -34,9 +34,6 @@ from sharding_app.runtime.telemetry.meter import Meter
 
 logger = logging.getLogger("sharding.entity")
 
-OVERTAKEN = "overtaken"
-"""Code of the error of a command that is not run behind later ones."""
-
 
 class Replies:
     def __init__(
@@ -109,7 +106,7 @@ class Replies:
         If it had reached a home that died, it may have taken effect there. No look-up was made, so
         the error must not say that nothing is stored.
         """
-        if message.attempt > 1 and error.stored == "nothing" and error.code != OVERTAKEN:
+        if message.attempt > 1 and error.stored == "nothing" and error.code != "overtaken":
             text = f"{error.message}; it was under way when an earlier home died, and its fate is unknown"
             error = Unavailable(text, code="fate_unknown")
         self.fail(source, message, error)
@@ -134,7 +131,7 @@ class Replies:
             f"{self._type.name} {message.entity!r}: {message.command} was not taken before its home died, and a later"
             " command of the same process was: it is not run behind that one. Nothing of it is stored"
         )
-        return Unavailable(what, code=OVERTAKEN)
+        return Unavailable(what, code="overtaken")
 
     def lost_while_running(self, slot: Slot, message: Deliver) -> ShardingError:
         """Return the error for a command of an in-memory entity whose shard was lost."""
