@@ -279,6 +279,9 @@ class Deliverer:
         for _, _, key in changes.cancels:
             home.deliveries.cancelled(entity, key)
         if at is None:
+            for each in changes.sends:
+                if each.key is not None:  # its former time must not come before the page does
+                    home.deliveries.cancelled(entity, each.key)
             home.deliveries.look()
         elif changes.sends:
             if at is not self._heard:  # that of all commits of an append is the same
