@@ -132,6 +132,7 @@ class ShardingError(Exception):
     retryable: ClassVar[bool] = False
     speaks_for_itself: ClassVar[bool] = True
     "The text is this app's and quotes no user data: it may be shown anywhere."
+    _came_by_wire = False
 
     def __init__(
         self, message: str = "", code: str | None = None, params: dict[str, Any] | None = None
@@ -363,7 +364,14 @@ def from_wire(kind: str, message: str, params: dict[str, Any] | None = None) -> 
     code = extra.get("code")
     if code is None and kind not in _KINDS:
         code = kind
-    return _rebuild(cls, message, code, extra.get("params"), own)
+    error = _rebuild(cls, message, code, extra.get("params"), own)
+    error._came_by_wire = True
+    return error
+
+
+def came_by_wire(error: ShardingError) -> bool:
+    """Tell whether the node of the called entity has told the error. Others are made here."""
+    return error._came_by_wire
 
 
 def _rejected_class(path: object) -> type[Rejected]:

@@ -94,8 +94,8 @@ class Failure(IntEnum):
     PARTLY = 5
     "It took effect partly, in another journal: its row is to be parked."
     UNJUDGED = 6
-    """The asking side has given it up. That is counted. It may have taken effect in another
-    journal: no home of its target has looked for a mark."""
+    """The asking side could not send it, or has given it up. That is counted. It may have taken
+    effect in another journal: no home of its target has looked for a mark."""
     DIED = 7
     "The home of its target died with it. Two of these are one failure."
 

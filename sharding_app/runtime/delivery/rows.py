@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from sharding_app.errors import AskTimeout, PartiallyApplied, Rejected, ShardingError
+from sharding_app.errors import AskTimeout, PartiallyApplied, Rejected, ShardingError, came_by_wire
 from sharding_app.ports.deliveries import MessageRow, Pending
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.delivery.deliveries import (
@@ -65,16 +65,24 @@ def call_of(message: Message, owner_type: str, timeout: float, journal: str) -> 
     )
 
 
-GIVEN_UP = frozenset({"poisonous", "no_such_shard", "arguments_too_large", "not_encodable"})
-"""Codes of errors that the asking side itself makes, after which it sends a message no more."""
-
-
 def time_of(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
 def kind_of(error: BaseException, *, among_others: bool) -> Failure:
-    """Return what an error says about a delivery. `among_others`: there are other journals."""
+    """Return what an error says about a delivery.
+
+    `among_others`: there are other journals. Then a failure may end a message only if the home of
+    its target has told it, after a look for a mark (`ForeignMessages.must_look`).
+    """
+    kind = _kind_of(error)
+    if among_others and kind in (REJECTED, FAILED) and isinstance(error, ShardingError):
+        has_looked = came_by_wire(error) and (kind is REJECTED or not error.retryable)
+        return kind if has_looked else UNJUDGED
+    return kind
+
+
+def _kind_of(error: BaseException) -> Failure:
     if isinstance(error, Rejected):
         return REJECTED
     if isinstance(error, PartiallyApplied):
@@ -83,8 +91,8 @@ def kind_of(error: BaseException, *, among_others: bool) -> Failure:
         return UNKNOWN
     if error.code == "home_died":
         return DIED
-    if error.code in GIVEN_UP:  # it must not kill one node after the other for ever
-        return UNJUDGED if among_others else FAILED
+    if error.code == "poisonous":
+        return FAILED  # it must not kill one node after the other for ever
     if error.retryable:
         return UNREACHED if error.stored == "nothing" else UNKNOWN
     return FAILED

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from sharding_app.errors import PartiallyApplied, ShardingError, Unavailable
+from sharding_app.errors import PartiallyApplied, Rejected, ShardingError, Unavailable
 from sharding_app.ports.journal import Journal, JournalUnavailable
 from sharding_app.protocol.delivery.foreign import Standing, before_the_handler
 from sharding_app.protocol.delivery.outcome import NOT_PARKED, TAKEN, Outcome
@@ -128,7 +128,8 @@ class ForeignMessages:
 
     def must_look(self, message: Deliver, error: ShardingError) -> bool:
         """Tell whether a failure waits for a look for a mark: its owner's home would act on it."""
-        return not error.retryable and self.journal_of(message) is not None
+        may_end_it = isinstance(error, Rejected) or not error.retryable
+        return may_end_it and self.journal_of(message) is not None
 
     async def judged(self, message: Deliver, error: ShardingError) -> Outcome | ShardingError:
         """Return the answer to a foreign message that has failed."""

@@ -14,6 +14,7 @@ from sharding_app.protocol.ids import shard_of
 from sharding_app.protocol.records import ShardRow
 from sharding_app.runtime.base.config import DeliverySettings, NodeConfig
 from tests.unit.runtime.delivery.shop import Owner, Passing, Target
+from tests.unit.runtime.delivery.test_messages import TOO_LARGE
 from tests.unit.runtime.delivery.two_journals import AskedCluster
 from tests.unit.runtime.two_journals import SECOND, SHARDS, some
 from tests.unit.runtime.waiting import travel, until
@@ -162,6 +163,35 @@ async def test_a_failure_is_not_told_of_a_message_that_has_taken_effect(
     await noted(Owner, NEAR, "asked", "reply 1")
     assert await Target.ref(FAR).seen() == [f"x from {NEAR}"]
     assert len(Target.attempts) == 2
+    await nothing_left(cluster)
+
+
+async def test_a_node_that_cannot_send_a_message_does_not_give_it_back(cluster: AskedCluster) -> None:
+    """It has taken effect. The next home of its owner is refused for the target's type."""
+    away(cluster, "discard", "")
+    await Owner.ref(NEAR).ask(FAR, "x")
+    await until(lambda: cluster.marks(SECOND))
+    for node in cluster.nodes.values():
+        node.refused[TARGET] = node.configs[TARGET]
+    await cluster.kill_node(cluster.home_of(Owner, NEAR))
+    cluster.before = None
+    rows = cluster.server.messages.rows
+    await until(lambda: [each.parked for each in rows.values()] == [True])
+    for node in cluster.nodes.values():
+        node.refused.clear()
+    (stored,) = rows.values()
+    assert stored.error.startswith("bad_call: ")
+    cluster.server.messages.put(stored._replace(parked=False, error="", failures=0))
+    await nothing_left(cluster)
+    await noted(Owner, NEAR, "asked", "reply 1")
+    await noted(Target, FAR, f"x from {NEAR}")
+
+
+async def test_a_reply_that_is_too_large_is_a_failure_that_is_given_back(cluster: AskedCluster) -> None:
+    """The home of the target has told it, after a look for a mark."""
+    await Owner.ref(NEAR).ask_for(FAR, "x", TOO_LARGE)
+    await noted(Owner, NEAR, "refused arguments_too_large x")
+    assert await Target.ref(FAR).seen() == []
     await nothing_left(cluster)
 
 

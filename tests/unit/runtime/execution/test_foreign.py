@@ -7,12 +7,21 @@ from typing import Any
 import pytest
 
 from sharding_app import Rejected
-from sharding_app.errors import EntityFailed, PartiallyApplied, ShardingError, Unavailable
+from sharding_app.errors import (
+    EntityFailed,
+    InvalidCall,
+    NotSerializable,
+    PartiallyApplied,
+    ShardingError,
+    Unavailable,
+    from_wire,
+    to_wire,
+)
 from sharding_app.ports.journal import Journal, JournalUnavailable
 from sharding_app.protocol.delivery.foreign import Standing
 from sharding_app.protocol.delivery.outcome import GONE, NOT_PARKED, TAKEN
 from sharding_app.protocol.messages import Deliver, Delivery
-from sharding_app.runtime.delivery.rows import GIVEN_UP, kind_of
+from sharding_app.runtime.delivery.rows import kind_of
 from sharding_app.runtime.execution import foreign
 from sharding_app.runtime.execution.foreign import ForeignMessages
 
@@ -144,7 +153,11 @@ async def test_a_message_is_in_hand_until_all_its_commands_are_over(
     assert not found.is_in_hand("m")
 
 
-FAILURES: list[ShardingError] = [Rejected("no"), EntityFailed("broken")]
+class SoldOut(Rejected):
+    retryable = True
+
+
+FAILURES: list[ShardingError] = [Rejected("no"), SoldOut("not now"), EntityFailed("broken")]
 
 
 @pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
@@ -178,8 +191,27 @@ async def test_nothing_is_told_while_the_journal_does_not_say_whether_there_is_a
     assert kind_of(judged, among_others=True).name == "UNKNOWN"
 
 
-@pytest.mark.parametrize("code", sorted(GIVEN_UP))
-async def test_the_asking_side_judges_no_message_of_several_journals(code: str) -> None:
-    error = Unavailable("two nodes died, say", code=code)
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unavailable("two nodes died", code="poisonous"),
+        InvalidCall("no such type here"),
+        InvalidCall("no such shard", code="no_such_shard"),
+        NotSerializable("more than a message carries", code="arguments_too_large"),
+    ],
+    ids=lambda error: error.code,
+)
+async def test_the_asking_side_judges_no_message_of_several_journals(error: ShardingError) -> None:
+    """Only the home of a target looks for a mark, and not before an error after which the message
+    is delivered again anyway, such as that of another entity that its handler has asked.
+    """
     assert kind_of(error, among_others=True).name == "UNJUDGED"
     assert kind_of(error, among_others=False).name == "FAILED"
+    told = from_wire(*to_wire(error))
+    assert kind_of(told, among_others=True).name == ("UNJUDGED" if error.retryable else "FAILED")
+
+
+async def test_a_rejection_that_the_targets_home_has_told_is_final_at_once() -> None:
+    assert kind_of(from_wire(*to_wire(SoldOut("not now"))), among_others=True).name == "REJECTED"
+    assert kind_of(SoldOut("not now"), among_others=True).name == "UNJUDGED"
+    assert kind_of(SoldOut("not now"), among_others=False).name == "REJECTED"
