@@ -553,8 +553,8 @@ class RegionRoutes:
             or not pending.safe
             or pending.deaths >= MAX_DEATHS
         ):
-            unsafe = pending.call.delivery is not None and not pending.safe
-            reason = "home_died" if unsafe else "fate_unknown"
+            # The home of a message's owner counts the deaths, whatever keeps it from going again.
+            reason = "fate_unknown" if pending.call.delivery is None else "home_died"
             self._refuse(pending, "poisonous" if pending.deaths >= MAX_DEATHS else reason)
             return False
         return True
