@@ -115,10 +115,15 @@ class EarlierAttempts:
         They were outstanding with it at a home that died. It may have refused this one before. What
         that home has not stored it never will, so each of them is asked for once.
         """
+        if not message.later:
+            return False
+        if slot.left_nothing is None:
+            slot.left_nothing = set()
+        known = slot.left_nothing
         ids = [each if isinstance(each, str) else id_of_ours(source, each) for each in message.later]
-        wanted = [each for each in ids if each not in slot.left_nothing]
+        wanted = [each for each in ids if each not in known]
         found = await asyncio.gather(*(self._find(slot, each, message, 0) for each in wanted))
-        slot.left_nothing.update(each for each, outcome in zip(wanted, found, strict=True) if outcome is None)
+        known.update(each for each, outcome in zip(wanted, found, strict=True) if outcome is None)
         return any(outcome is not None for outcome in found)
 
     async def _find(

@@ -83,8 +83,8 @@ class Resident(Slot):
         "Of a durable-state entity: the fingerprint of the state that was stored last."
         self.ids: dict[str, float] | None = None
         "Command ids that were put to the journal, and when (`runtime.execution.known_ids`)."
-        self.left_nothing: set[str] = set()
-        "Ids of commands of which the homes before this one have stored nothing."
+        self.left_nothing: set[str] | None = None
+        "Ids of commands of which the homes before this one have stored nothing, once one is known."
         self.known_since: float | None = None
         "Since when `ids` is complete; None: it has not been loaded."
 
