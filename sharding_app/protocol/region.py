@@ -541,22 +541,19 @@ class RegionRoutes:
 
         The home may have refused it, have done later ones, and have died with the refusal. Taken
         now, it would take effect behind them. So the next home looks for them in the journal first.
+        Of a durable message the row decides, whatever comes behind it.
         """
         pending.deaths += 1
         pending.attempt += 1
-        pending.later = tuple(reversed(behind.calls[-MOST_LATER:]))
-        too_many = len(behind.calls) > MOST_LATER
-        if (
-            behind.leaves_no_trace
-            or too_many
-            or pending.told
-            or not pending.safe
-            or pending.deaths >= MAX_DEATHS
-        ):
-            # The home of a message's owner counts the deaths, whatever keeps it from going again.
-            reason = "fate_unknown" if pending.call.delivery is None else "home_died"
+        is_message = pending.call.delivery is not None
+        may_be_behind = not is_message and (behind.leaves_no_trace or len(behind.calls) > MOST_LATER)
+        if may_be_behind or pending.told or not pending.safe or pending.deaths >= MAX_DEATHS:
+            # The home of a message's owner counts the deaths.
+            reason = "home_died" if is_message else "fate_unknown"
             self._refuse(pending, "poisonous" if pending.deaths >= MAX_DEATHS else reason)
             return False
+        if not is_message:
+            pending.later = tuple(reversed(behind.calls))
         return True
 
     def no_home(self, reason: str, now: float, shards: Collection[ShardId] = ()) -> None:

@@ -1,7 +1,5 @@
 """A region says that a command was not taken only of what no home can have taken."""
 
-import pytest
-
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.messages import MOST_LATER, Delivery
 from sharding_app.protocol.pending_call import PendingCall
@@ -127,17 +125,27 @@ def test_a_call_with_too_many_later_ones_does_not_go_again() -> None:
     assert len(region.pending[2].later) == MOST_LATER
 
 
-@pytest.mark.parametrize(("later", "safe"), [(MOST_LATER + 1, True), (0, False)])
-def test_the_owner_of_a_message_hears_that_a_home_has_died_with_it(later: int, *, safe: bool) -> None:
+def test_the_owner_of_a_message_hears_that_a_home_has_died_with_it() -> None:
     """It counts the deaths: a message must not end one node after another."""
     region = region_with_one_under_way()
-    region.pending[1].call.delivery, region.pending[1].safe = Delivery("m1"), safe
-    for number in range(2, later + 2):
+    region.pending[1].call.delivery, region.pending[1].safe = Delivery("m1"), False
+    region.gone("dead", 0.2)
+    assert refusals(region) == {1: "home_died"}
+    assert not region.pending
+
+
+def test_a_message_goes_again_whatever_is_behind_it_for_its_row_decides() -> None:
+    region = region_with_one_under_way()
+    region.pending[1].call.delivery = Delivery("m1")
+    for number in range(2, MOST_LATER + 3):
         region.submit(pending(number), 0.1)
     region.out.clear()
     region.gone("dead", 0.2)
-    assert refusals(region) == {1: "home_died"}
-    assert len(region.pending) == later
+    assert refusals(region) == {}
+    assert region.pending[1].later == ()
+    region.home_told(3, "new", 2, 0.3)
+    region.gone("new", 0.4)
+    assert refusals(region)[1] == "poisonous", "its second death"
 
 
 def test_no_call_goes_again_behind_a_later_one_that_may_not_be_handled_twice() -> None:
