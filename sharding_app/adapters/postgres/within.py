@@ -72,9 +72,9 @@ def secure(connection: Connection) -> None:
     An administrator may cancel the wait of a commit: the server calls that a success, and warns.
     The commit of a small write covers all that came before it.
     """
-    found = Replication()
-    found.cancelled = True
-    while found.cancelled:
-        found.cancelled = False
+    while True:
+        found = Replication()
         with watched(connection, found):
             connection.execute(QUERIES["secure"])
+        if not found.cancelled:
+            return
