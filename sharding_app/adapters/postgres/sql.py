@@ -14,14 +14,30 @@ sessions and frees all locks without a new start time: the statistics, which suc
 show it. The timeline is that of the write-ahead log now, not of the last checkpoint; on a standby
 this fails, as it should."""
 
+_DURABLE = b"""CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
+        THEN set_config('synchronous_commit', 'on', %s) END"""
+"""Expression that makes commits durable, whatever the role or the database has been set to. A
+stricter way stays."""
+_PLACES = {
+    b"@server@": SERVER.strip(),
+    b"@durable_session@": _DURABLE % b"false",
+    b"@durable_transaction@": _DURABLE % b"true",
+}
+
 
 def _load() -> dict[str, bytes]:
     folder = resources.files(__package__).joinpath("queries")
     return {
-        entry.name.removesuffix(".sql"): entry.read_bytes().replace(b"@server@", SERVER.strip())
+        entry.name.removesuffix(".sql"): _filled(entry.read_bytes())
         for entry in folder.iterdir()
         if entry.name.endswith(".sql")
     }
+
+
+def _filled(query: bytes) -> bytes:
+    for place, expression in _PLACES.items():
+        query = query.replace(place, expression)
+    return query
 
 
 QUERIES = _load()

@@ -7,5 +7,4 @@ ORDER BY given.first
 ON CONFLICT (projection_id, first_slice) DO UPDATE SET xid = greatest(s.xid, EXCLUDED.xid)
 RETURNING
     pg_current_xact_id()::text::bigint,
-    CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
-        THEN set_config('synchronous_commit', 'on', true) END;
+    @durable_transaction@;

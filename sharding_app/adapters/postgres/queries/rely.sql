@@ -2,8 +2,7 @@
 -- stays), a transaction is not cut short (the setting is newer than our oldest server), and our tables are found, where
 -- they were found before if that is known.
 SELECT
-    CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
-        THEN set_config('synchronous_commit', 'on', false) END,
+    @durable_session@,
     CASE WHEN current_setting('transaction_timeout', true) <> '0'
         THEN set_config('transaction_timeout', '0', false) END,
     CASE WHEN place.schema IS NOT NULL

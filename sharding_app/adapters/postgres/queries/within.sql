@@ -4,8 +4,7 @@
 SELECT
     set_config('lock_timeout', %(lock_timeout)s, true),
     set_config('application_name', %(name)s, true),
-    CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
-        THEN set_config('synchronous_commit', 'on', true) END;
+    @durable_transaction@;
 SAVEPOINT sharding_who;
 SELECT set_config('role', 'none', true);
 SELECT
