@@ -101,18 +101,16 @@ BEGIN
         DELETE FROM @schema@.sharding_message m
             WHERE m.id = ANY (taken) AND m.id <> ALL (parking) AND m.id <> ALL (repeating);
         IF cardinality(parking) > 0 THEN
-            -- A timer that its own handler has set anew or cancelled keeps its row without the key.
             UPDATE @schema@.sharding_message m
-                SET parked = true, error = 'partly applied: the handler has committed in its middle, and did not end',
-                    key = CASE WHEN NOT replaced.yes THEN m.key END, every = CASE WHEN NOT replaced.yes THEN m.every END
-                FROM @schema@.sharding_message each
-                CROSS JOIN LATERAL (
-                    SELECT EXISTS (
-                        SELECT FROM unnest(key_types, key_entities, keys) AS named (type_id, entity, key)
-                        WHERE named.type_id = each.type_id AND named.entity = each.entity AND named.key = each.key
-                    ) AS yes
-                ) replaced
-                WHERE m.id = ANY (parking) AND each.id = m.id;
+                SET parked = true, error = 'partly applied: the handler has committed in its middle, and did not end'
+                WHERE m.id = ANY (parking);
+            IF cardinality(keys) > 0 THEN
+                -- A timer that its own handler has set anew or cancelled keeps its row, without the key.
+                UPDATE @schema@.sharding_message m SET key = NULL, every = NULL
+                    FROM unnest(key_types, key_entities, keys) AS named (type_id, entity, key)
+                    WHERE m.id = ANY (parking)
+                        AND m.type_id = named.type_id AND m.entity = named.entity AND m.key = named.key;
+            END IF;
         END IF;
         IF cardinality(repeating) > 0 THEN
             UPDATE @schema@.sharding_message m
@@ -172,7 +170,8 @@ BEGIN
         END IF;
     END IF;
     IF repeated THEN
-        -- A small write. What was there already may be seen before a synchronous standby has it: its commit covers that.
+        -- A small write. Rows that were there already may be seen before a synchronous standby has them: its commit covers
+        -- those.
         PERFORM pg_logical_emit_message(true, 'sharding', 'repeated');
     END IF;
     RETURN present;
