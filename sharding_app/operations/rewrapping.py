@@ -89,7 +89,9 @@ def _rewrapped(vault: Vault, wrapped: bytes, row: bytes) -> bytes | None:
 
 
 def _safe_secrets(subjects: Subjects) -> Secrets:
-    """Count what a synchronous standby has too: an old secret is taken away by these numbers."""
+    """Count the keys, and return once a synchronous standby has them too: an old secret is taken
+    away by these numbers.
+    """
     found = _secrets(subjects)
     subjects.secure()
     return found

@@ -533,7 +533,7 @@ class Journal(Protocol):
 
         A row whose id is there stays as it is, so a call may be repeated. One that `takes` foreign
         messages leaves marks of them, and raises MessagesGone if it is: the first has stored all.
-        Neither answer comes before a synchronous standby has what the first call has stored.
+        Neither answer comes before a synchronous standby has the rows of the first call.
         """
         ...
 

@@ -94,8 +94,8 @@ class SubjectKey(NamedTuple):
 class Secured:
     """The keys that a synchronous standby has, as this process has made sure of.
 
-    A key is visible before the standby has it. What it seals is covered by a commit in the same
-    database alone: in another one it would outlive the key.
+    A key is visible before the standby has it. In the same database a value is committed behind its
+    key, so no failover loses the key alone. In another database the value would outlive the key.
     """
 
     MOST = 50_000

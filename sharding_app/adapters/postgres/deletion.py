@@ -205,8 +205,8 @@ def erase_entity(
 
 
 def _secure_all(looked_at: Sequence[Connection]) -> None:
-    """Make sure of what was found. A former call may have erased it all: that is visible before a
-    standby has it.
+    """Wait for the standbys of databases in which nothing was found. A former call may have erased
+    all of it, and that is visible before a standby has it.
     """
     for each in reversed(looked_at):
         secure(each)
@@ -517,7 +517,7 @@ def remove_journal(
         try:
             for journal in (*journals.values(), connection):
                 emptying.run(journal)
-                secure(journal)  # what a former call has deleted too, before its copies are forgotten
+                secure(journal)  # also for rows that a former call has deleted: copies are forgotten next
             _rows(connection, "left_gone", {"type_id": number})
         finally:
             total = emptying.total

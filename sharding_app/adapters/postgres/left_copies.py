@@ -116,8 +116,8 @@ def delete_left_copies(
                 for piece in copy.deleted(rows_at_once):
                     total += piece
                     progress(total)
-                # What a former call deleted is visible before a standby has it, and once the copy
-                # is forgotten, nothing looks for its rows any more.
+                # A former call's deletion is visible before a standby has it, and once the copy is
+                # forgotten, nothing looks for its rows any more.
                 secure(journal)
                 copy.forget(f"shards {listed(each.shard for each in some)} in {names(source)}, by {by}")
     return total

@@ -362,7 +362,7 @@ class Deliveries:
             if each.id in self.messages or _pair(each) in self._left:
                 continue
             if self._is_outdated(each):
-                self._more = True  # what has come after it may be left out here too
+                self._more = True  # a row that has come after it may be left out here too
                 continue
             if not self._room():
                 self._more = True

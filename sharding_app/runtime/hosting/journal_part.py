@@ -101,8 +101,8 @@ class JournalPart:
         JournalUnavailable.
 
         The cluster's row says that they lie here, and is visible before a synchronous standby of
-        DATABASE has it. What is stored here would outlive a row that a failover loses. So that
-        database is secured first.
+        DATABASE has it. A failover of DATABASE may lose that row, and the shard would go on
+        elsewhere without the events that its home has stored here. So DATABASE is secured first.
         """
         if not self.name:
             await self.secured.next()

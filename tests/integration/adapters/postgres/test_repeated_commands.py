@@ -86,7 +86,7 @@ class Watched:
         pytest.fail("it does not wait for the standby")
 
     def statement(self, work: Future[Any]) -> str:
-        """Return what it is that waits for the standby."""
+        """Return the statement that waits for the standby."""
         found = sql(self.params, "SELECT query FROM pg_stat_activity WHERE pid = %s", self.waiter(work))
         return str(found[0][0]) if found else ""
 
@@ -290,7 +290,7 @@ def test_what_a_projection_has_seen_waits_for_the_standby(
 def test_an_archive_goes_on_once_the_standby_knows_what_a_former_run_removed(
     watched: Watched, other: Params, tmp_path: Path
 ) -> None:
-    """What comes back would be written to a second file, and change beside the first one."""
+    """Those that come back would be written to a second file, and change beside the first one."""
     two = Two(other, watched.params)
     two.fill()
 

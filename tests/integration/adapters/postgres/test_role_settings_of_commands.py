@@ -1,4 +1,4 @@
-"""What a DBA has set on a role or a database does not make a command's commits less durable."""
+"""Settings of a role or a database do not make a command's commits less durable."""
 
 from collections.abc import Iterator
 from typing import Any
