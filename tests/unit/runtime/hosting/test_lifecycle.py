@@ -85,7 +85,16 @@ async def joined(cluster: MemoryCluster, *names: str) -> None:
     """Start nodes, and wait until the coordinator gives them shards."""
     for name in names:
         await cluster.add_node(name)
-    await until(lambda: all(node.registered for node in cluster.nodes.values()))
+    nodes = cluster.nodes.values()
+
+    def all_may_host() -> bool:
+        # A node knows that it is registered before the coordinator has read that it is up.
+        coordinators = [node.coordinator for node in nodes if node.coordinator is not None]
+        return any(
+            len(each.machine.placement.hosts_of("protocol.Counter")) == len(nodes) for each in coordinators
+        )
+
+    await until(lambda: all(node.registered for node in nodes) and all_may_host())
 
 
 def homes(cluster: MemoryCluster, entity: type[Counter]) -> dict[str, str]:
