@@ -119,7 +119,7 @@ class OwnCluster(Cluster):
         try:
             with connection.cursor() as cursor:
                 cursor.execute(statement, cast("Sequence[str]", parameters) or None)
-                return list(cursor.fetchall()) if cursor.description else []
+                return list(cursor.fetchall()) if cursor.description is not None else []
         except DatabaseError as error:
             raise NoAnswer(str(error)) from error
         finally:

@@ -291,7 +291,7 @@ class Cluster(torture.Cluster):
         try:
             with psycopg.connect(url, autocommit=True, connect_timeout=5) as connection:
                 cursor = connection.execute(statement, parameters or None)
-                return cursor.fetchall() if cursor.description else []
+                return cursor.fetchall() if cursor.description is not None else []
         except psycopg.OperationalError as error:
             raise NoAnswer(str(error)) from error
 

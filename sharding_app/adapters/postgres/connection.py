@@ -244,7 +244,7 @@ class Line:
 
         async def work(connection: Connection) -> list[tuple[Any, ...]]:
             cursor = await connection.execute(QUERIES[query], params, binary=True)
-            return await cursor.fetchall() if cursor.description else []
+            return await cursor.fetchall() if cursor.description is not None else []
 
         return await self.run(work)
 

@@ -822,7 +822,7 @@ async def _executed(
     query: str, params: Mapping[str, Any], connection: Connection, *, prepare: bool | None = None
 ) -> list[tuple[Any, ...]]:
     cursor = await connection.execute(QUERIES[query], params, binary=True, prepare=prepare)
-    return await cursor.fetchall() if cursor.description else []
+    return await cursor.fetchall() if cursor.description is not None else []
 
 
 async def _unprepared(query: str, params: Mapping[str, Any], connection: Connection) -> list[tuple[Any, ...]]:

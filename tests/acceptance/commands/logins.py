@@ -45,7 +45,7 @@ class Login:
         """Do something as the administrator."""
         with psycopg.connect(self._admin, autocommit=True) as admin:
             cursor = admin.execute(statement.encode())
-            return cursor.fetchall() if cursor.description else []
+            return cursor.fetchall() if cursor.description is not None else []
 
     def alter(self, **settings: str) -> None:
         """What sessions that begin from now on are given."""

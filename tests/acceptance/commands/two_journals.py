@@ -61,7 +61,7 @@ def sql(url: str, query: str, *values: object) -> list[tuple[Any, ...]]:
     params: dict[str, Any] = conninfo_to_dict(url)
     with psycopg.connect(**params, autocommit=True) as connection:
         cursor = connection.execute(query.encode(), values)
-        return cursor.fetchall() if cursor.description else []
+        return cursor.fetchall() if cursor.description is not None else []
 
 
 class Two(Live):

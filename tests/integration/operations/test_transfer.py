@@ -39,7 +39,7 @@ def stored(rows: None, monkeypatch: pytest.MonkeyPatch) -> None:
 def execute(statement: str, *params: Any) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(statement, params)
-        return list(cursor.fetchall()) if cursor.description else []
+        return list(cursor.fetchall()) if cursor.description is not None else []
 
 
 def everything() -> list[tuple[Any, ...]]:

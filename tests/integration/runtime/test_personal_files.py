@@ -48,7 +48,7 @@ def run(command: str, *arguments: object) -> Any:
 def execute(statement: str) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(statement)
-        return list(cursor.fetchall()) if cursor.description else []
+        return list(cursor.fetchall()) if cursor.description is not None else []
 
 
 def lose_all() -> None:

@@ -76,7 +76,7 @@ class Both:
 
     def run(self, journal: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
         cursor = self.connections[journal].execute(query.encode(), values)
-        return cursor.fetchall() if cursor.description else []
+        return cursor.fetchall() if cursor.description is not None else []
 
     def move(self, target: str = THERE, shards: list[int] | None = None, at_once: int = 3) -> list[str]:
         further = {THERE: self.params[THERE]}

@@ -49,7 +49,7 @@ HERE, THERE = (tuple(each for each in ENTITIES if lies_in(each) == name) for nam
 def sql(params: Params, query: str, *values: object) -> list[tuple[Any, ...]]:
     with psycopg.connect(**params, autocommit=True) as connection:
         cursor = connection.execute(query.encode(), values)
-        return cursor.fetchall() if cursor.description else []
+        return cursor.fetchall() if cursor.description is not None else []
 
 
 class Two:
