@@ -15,7 +15,7 @@ from sharding_app.management.operator_command import refused, signed
 from sharding_app.management.progress import Progress
 from sharding_app.operations.access import Erased, PersonLine, lines
 from sharding_app.operations.console import counted
-from sharding_app.operations.journal_file import End, Writer
+from sharding_app.operations.journal_file import End, Writer, put_on_disk
 
 
 class Command(DatabaseCommand):
@@ -86,6 +86,7 @@ def _own_file(path: Path) -> Iterator[BinaryIO]:
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
         try:
             yield out
+            put_on_disk(out, path)
         except BaseException:
             path.unlink()
             raise
