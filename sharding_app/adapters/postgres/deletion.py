@@ -364,30 +364,33 @@ def remove_data(
     """
     params: dict[str, Any] = {"types": None if types is None else list(types), "by": by}
     params["kept"] = placing is not None
-    with _connected(conninfo) as connection, connection.transaction(force_rollback=dry_run):
-        if unknown := _rows(connection, "remove_unknown", params):
-            raise UnknownTypes([name for (name,) in unknown])
-        names = with_copies(connection, further, params["types"])
-        if names and placing is not None:
-            raise InFurtherJournals(names)
-        journals = _Journals(connection, params["types"], further, names)
-        if dry_run:
-            return journals.counted(Removal(*_one(connection, "remove_count", params)))
-        connection.execute(QUERIES["remove_lock"])
-        _refuse_hosts(connection, params["types"])
-        _refuse_moves(connection, params["types"])
-        if not _rows(connection, "remove_alive", {"types": None}):
-            # Where other nodes are alive, their coordinator has no part in these types: it meets
-            # the higher epochs. Their entities send messages.
-            connection.execute(QUERIES["remove_term"])
+    with _connected(conninfo) as connection:
+        with connection.transaction(force_rollback=dry_run):
+            if unknown := _rows(connection, "remove_unknown", params):
+                raise UnknownTypes([name for (name,) in unknown])
+            names = with_copies(connection, further, params["types"])
+            if names and placing is not None:
+                raise InFurtherJournals(names)
+            journals = _Journals(connection, params["types"], further, names)
+            if dry_run:
+                return journals.counted(Removal(*_one(connection, "remove_count", params)))
+            connection.execute(QUERIES["remove_lock"])
+            _refuse_hosts(connection, params["types"])
+            _refuse_moves(connection, params["types"])
+            if not _rows(connection, "remove_alive", {"types": None}):
+                # Where other nodes are alive, their coordinator has no part in these types: it
+                # meets the higher epochs. Their entities send messages.
+                connection.execute(QUERIES["remove_term"])
+                if placing is not None:
+                    connection.execute(QUERIES["remove_hold"])
+            removed = journals.counted(Removal(*_one(connection, "remove_all", params)))
+            if removed.messages and not messages:
+                raise MessagesWait(removed.messages)  # which takes all of it back
             if placing is not None:
-                connection.execute(QUERIES["remove_hold"])
-        removed = journals.counted(Removal(*_one(connection, "remove_all", params)))
-        if removed.messages and not messages:
-            raise MessagesWait(removed.messages)  # which takes all of it back
-        if placing is not None:
-            _place_messages(connection, params, placing)
-        return journals.removed(removed)
+                _place_messages(connection, params, placing)
+            removed = journals.removed(removed)
+        secure(connection)  # also where a former call has left nothing
+        return removed
 
 
 class _Journals:
@@ -429,18 +432,23 @@ class _Journals:
             number for (number,) in _rows(self._cluster, "journal_histories", {"type_ids": self._ids})
         }
         with ExitStack() as stack:
-            for name in self._names:
-                journal = stack.enter_context(connect(name, self._further, "deletion"))
-                stack.enter_context(journal.transaction())
-                for type_id, type_name in self._types.items():
-                    found_there = epochs(self._cluster, type_id, journal=name)
-                    raised = {shard: epoch for shard, (epoch, _) in found_there.items()}
-                    if raised and not stand(self._cluster, journal, type_name, type_id, raised):
-                        raise NodesAlive
-                _one(journal, "journal_forget", {"type_ids": self._ids})
-                histories |= {
-                    number for (number,) in _rows(journal, "journal_histories", {"type_ids": self._ids})
-                }
+            journals = {
+                name: stack.enter_context(connect(name, self._further, "deletion")) for name in self._names
+            }
+            with ExitStack() as transactions:
+                for name, journal in journals.items():
+                    transactions.enter_context(journal.transaction())
+                    for type_id, type_name in self._types.items():
+                        found_there = epochs(self._cluster, type_id, journal=name)
+                        raised = {shard: epoch for shard, (epoch, _) in found_there.items()}
+                        if raised and not stand(self._cluster, journal, type_name, type_id, raised):
+                            raise NodesAlive
+                    _one(journal, "journal_forget", {"type_ids": self._ids})
+                    histories |= {
+                        number for (number,) in _rows(journal, "journal_histories", {"type_ids": self._ids})
+                    }
+            for journal in journals.values():
+                secure(journal)  # the cluster's rows go next
         _rows(self._cluster, "journal_settled", {"type_ids": sorted(histories)})
         return found
 

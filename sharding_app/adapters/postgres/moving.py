@@ -194,6 +194,7 @@ def cancel(
                 else:
                     _Remains(wanted, journal, shards, cluster, source, names).take_back_without_target(by)
             done += shards
+        secure(cluster)  # also where a former call has left nothing
         return sorted(done)
 
 
@@ -311,6 +312,7 @@ class _Remains:
         briefly(self._source, lambda: _unwatch(self._source, self._type_id))
 
     def _forget(self, shards: Sequence[ShardId]) -> None:
+        secure(self._source)  # otherwise messages may lie in a stash again that no row tells of
         self._cluster.execute(
             "DELETE FROM sharding_move WHERE type_id = %s AND shard = ANY (%s) AND step <> 'moved'",
             [self._type_id, list(shards)],
@@ -648,6 +650,10 @@ class _Move(_Remains):
         self._cluster.execute("SELECT FROM sharding_type WHERE id = %s FOR NO KEY UPDATE", [self._type_id])
 
     # -- The end -------------------------------------------------------------------------------
+
+    def _forget(self, shards: Sequence[ShardId]) -> None:
+        secure(self._target)  # a copy that comes back would be known to no erasure
+        super()._forget(shards)
 
     def _leave(self) -> None:
         _leave(self._cluster, self._source, self._type_id, self._wanted.type, self._from, self._names)

@@ -28,6 +28,7 @@ from psycopg.types.json import Jsonb
 from sharding_app.adapters.postgres.connection import Conninfo, open_session
 from sharding_app.adapters.postgres.deletion import next_rows
 from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.adapters.postgres.within import secure
 
 ROWS_AT_FIRST = 2_000
 TOUCHED_AT_ONCE = 2_000
@@ -529,3 +530,5 @@ def _connected(conninfo: Conninfo, *, as_owner: bool = True) -> Iterator[Connect
             if connection.execute(_ONE_AT_A_TIME).fetchone() != (True,):
                 raise CannotPartition("Another sharding_partition is at work on this database.")
         yield connection
+        if as_owner:
+            secure(connection)  # also where a former call has left nothing to do

@@ -21,9 +21,13 @@ from django.db import connection
 from sharding_app.adapters.django import further_journals
 from sharding_app.adapters.personal.vault import Vault, new_row
 from sharding_app.adapters.postgres import deletion
-from sharding_app.adapters.postgres.deletion import remove_journal
+from sharding_app.adapters.postgres.deletion import Removal, remove_data, remove_journal
 from sharding_app.adapters.postgres.joined_journals import Journals
 from sharding_app.adapters.postgres.left_copies import delete_left_copies
+from sharding_app.adapters.postgres.moving import cancel as cancel_move
+from sharding_app.adapters.postgres.moving import move_shards
+from sharding_app.adapters.postgres.partitioning import Step, change_layout
+from sharding_app.adapters.postgres.partitioning import cancel as cancel_layout
 from sharding_app.embedded import OwnPostgres, Servers
 from sharding_app.management.commands import sharding_import
 from sharding_app.management.commands.sharding_export import _write
@@ -230,6 +234,76 @@ def test_a_removal_of_a_types_rows_waits_for_the_standby(watched: Watched, other
         watched.interrupt(removing, "pg_cancel_backend")
     assert "'secure'" in watched.statement(removing)
     assert watched.ends_with_the_standby(removing) == 0
+
+
+@pytest.mark.parametrize("journal", ["", "b"])
+def test_a_removal_of_the_clusters_rows_waits_for_the_standby(
+    watched: Watched, other: Params, journal: str
+) -> None:
+    """Processes that were frozen are fenced by them: after a failover they would write again."""
+    two = Two(other, watched.params) if journal else Two(watched.params, other)
+    two.fill()
+
+    def work() -> Removal:
+        return remove_data(two.own, [TYPE], by="me", messages=True, further=two.further)
+
+    watched.pair.cut()
+    removing = watched.begin(work)
+    while "'secure'" not in watched.statement(removing):
+        watched.interrupt(removing, "pg_cancel_backend")
+    if journal:
+        assert sql(two.own, "SELECT FROM sharding_shard WHERE home IS NOT NULL"), "the cluster's rows go next"
+    watched.ends_with_the_standby(removing)
+    assert not sql(two.own, "SELECT FROM sharding_shard WHERE home IS NOT NULL")
+
+
+@pytest.mark.parametrize("ends", ["changes", "is cancelled", "was cancelled"])
+def test_a_change_of_the_layout_waits_for_the_standby(watched: Watched, other: Params, ends: str) -> None:
+    two = Two(watched.params, other)
+    two.fill()
+    if ends != "changes":
+        assert next(change_layout(two.own, {}, "me")) == Step("begun")
+    if ends == "was cancelled":
+        assert cancel_layout(two.own, "me")
+    works: dict[str, Callable[[], object]] = {
+        "changes": lambda: list(change_layout(two.own, {}, "me")),
+        "is cancelled": lambda: cancel_layout(two.own, "me"),
+        "was cancelled": lambda: cancel_layout(two.own, "me"),
+    }
+    watched.pair.cut()
+    changing = watched.begin(works[ends])
+    while "'secure'" not in watched.statement(changing):
+        watched.interrupt(changing, "pg_cancel_backend")
+    assert watched.ends_with_the_standby(changing) != (ends == "was cancelled")
+
+
+@pytest.mark.parametrize("journal", ["", "b"])
+def test_a_move_is_taken_back_once_the_standby_has_lost_its_copy(
+    watched: Watched, other: Params, journal: str
+) -> None:
+    """A copy that comes back with a failover would be known to no erasure."""
+    two = Two(other, watched.params) if journal else Two(watched.params, other)
+    two.fill()
+    shard = shard_of(HERE[0], SHARDS)
+    moving = move_shards(two.own, two.further, TYPE, "b", [shard], "me")
+    while next(moving).name != "copied":
+        pass
+    moving.close()
+    noted = "SELECT FROM sharding_move WHERE step <> 'moved'"
+    assert sql(two.own, noted)
+
+    def work() -> list[int]:
+        return cancel_move(two.own, two.further, TYPE, "me")
+
+    watched.pair.cut()
+    cancelling = watched.begin(work)
+    while "'secure'" not in watched.statement(cancelling):
+        watched.interrupt(cancelling, "pg_cancel_backend")
+    assert sql(two.own, noted), "it is forgotten last"
+    assert watched.ends_with_the_standby(cancelling) == [shard]
+    assert not sql(two.own, noted)
+    watched.pair.cut()
+    assert watched.ends_with_the_standby(watched.begin(work)) == [] if not journal else work() == []
 
 
 @pytest.mark.parametrize("journal", ["", "b"])
