@@ -345,6 +345,33 @@ def test_a_repeating_timer_fires_once_for_each_of_its_times(at: Stage) -> None:
         at.commit(ANN, "t#3", at=2 * every + 0.5)
 
 
+STEPS = Order("beat_steps", "beat", "t")
+
+
+def test_a_firing_with_two_commits_has_both_or_waits_for_an_operator(at: Stage) -> None:
+    every = interval_of("t")
+    at.stage(ANN, "a", STEPS)
+    at.stage(ANN, "t#2", Order("cancel", "beat", ""))
+    at.commit(ANN, "a")
+    at.commit(ANN, "t#1", "t#1+", at=every)
+    at.commit(ANN, "t#2", at=2 * every)
+    with fails("timers_fire_whole", 16):
+        at.judge.look_back()
+    at.park("t")
+    at.judge.look_back()
+    at.rows.clear()
+    at.commit(ANN, "t#2+", at=2 * every)
+    at.judge.look_back()
+
+
+def test_a_firing_whose_second_commit_failed_goes_on_no_more(at: Stage) -> None:
+    at.stage(ANN, "a", STEPS)
+    at.commit(ANN, "a")
+    at.commit(ANN, "t#1", at=interval_of("t"))
+    at.park("t")
+    at.judge.look_back()
+
+
 def test_a_timer_that_does_not_fire_is_missed_unless_its_row_was_refused(at: Stage) -> None:
     at.stage(ANN, "a", RING)
     at.commit(ANN, "a")
@@ -375,4 +402,5 @@ def test_orders_name_what_their_targets_can_do() -> None:
     targets = [(ACCOUNT, "ann"), (SAFE, "safe"), (ECHO, "echo")]
     found = [order for seed in range(300) for order in orders(Random(seed), targets, tokens)]
     assert not [each for each in found if each[1].startswith("sim.Echo") and each[0] == "lose"]
-    assert {each[0] for each in found} >= {"pay", "lose", "ring", "ring_at", "cancel", "beat_skip", "steps"}
+    wanted = {"pay", "lose", "ring", "ring_at", "cancel", "beat_skip", "beat_steps", "steps"}
+    assert {each[0] for each in found} >= wanted

@@ -121,6 +121,18 @@ def interval_of(token: str) -> float:
     return 1.0 + seconds_of(token) / 2
 
 
+def is_replaced_after(token: str) -> int:
+    """Return after how many firings a timer with two commits sets another one in its place. More
+    than BEATS: it does not.
+    """
+    return 1 + crc32(b"&" + token.encode()) % (BEATS + 1)
+
+
+def is_firing_of(timer: str, token: str) -> bool:
+    """Whether an event's token is that of a firing, and not of its second commit."""
+    return token.startswith(f"{timer}#") and not token.endswith("+")
+
+
 class MessageChecker:
     def __init__(self, world: World) -> None:
         self._world = world
@@ -129,6 +141,8 @@ class MessageChecker:
         "By entity and event: what goes with it, by place."
         self._alarms: dict[str, tuple[str, str]] = {}
         "Entity and event of each timer."
+        self._in_steps: dict[str, None] = {}
+        "Timers whose handlers commit twice."
         self._at: dict[tuple[str, str], float] = {}
         "When the statement began that has stored an event: delays count from there."
         self._dates: dict[str, float] = {}
@@ -163,6 +177,8 @@ class MessageChecker:
         self._orders.setdefault((name, event), {})[place] = order
         if order.is_timer:
             self._alarms[order.token] = name, event
+            if order.what == "beat_steps":
+                self._in_steps[order.token] = None
         elif order.what != "cancel":
             self._add(Message(order.token, name, order.target, order.what, event, place))
 
@@ -242,7 +258,7 @@ class MessageChecker:
             found = self._effect(entity, entry.token)
             if found is not None:
                 self._took_effect(found, entry.token)
-            elif entry.token.partition("#")[0] in self._alarms:
+            elif self._timer_of(entry.token) is not None:
                 self._fired(entity, entry)
 
     def tail_is_lost(self) -> None:
@@ -323,7 +339,10 @@ class MessageChecker:
             if self._is_there(message):
                 self._has_ended(message, parked)
         for entity in {entity: None for entity, _ in self._alarms.values()}:
+            self._are_whole(entity, parked)
             for alarm in self._set(entity).values():
+                if alarm.token in self._in_steps and alarm.token in parked:
+                    continue  # its node has died between the two commits
                 refused = alarm.token if not alarm.every else f"{alarm.token}#{alarm.fired + 1}"
                 if alarm.token not in self._discarded and refused not in self._world.obstacles.refused:
                     raise PromiseBroken(16, "timers_fire", f"{alarm} has not fired", entity)
@@ -471,15 +490,32 @@ class MessageChecker:
         self._count("fired")
         self._set(entity)
 
+    def _timer_of(self, token: str) -> str | None:
+        """Return the timer of which an event's token is a firing."""
+        timer = token.partition("#")[0]
+        return timer if timer in self._alarms and not token.endswith("+") else None
+
+    def _are_whole(self, entity: str, parked: dict[str, None]) -> None:
+        """Check that each firing with two commits has both, or that its row waits for an
+        operator.
+        """
+        tokens = self._tokens(entity)
+        for token in tokens:
+            timer, second = self._timer_of(token), f"{token}+"
+            if timer not in self._in_steps or second in tokens or timer in parked:
+                continue
+            if second in self._erased or timer in self._discarded:
+                continue
+            raise PromiseBroken(16, "timers_fire_whole", f"{token!r} is stored without {second!r}", entity)
+
     def _set(self, entity: str) -> dict[str, Alarm]:
         """Return the timers of an entity that are set, by key, after checking all that have
         fired.
         """
         present: dict[str, Alarm] = {}
         for entry in self._world.witness.journal.get(entity, ()):
-            token = entry.token.partition("#")[0]
-            if token in self._alarms:
-                self._fires(entity, entry, token, present)
+            if (timer := self._timer_of(entry.token)) is not None:
+                self._fires(entity, entry, timer, present)
             for _, order in sorted(self._orders.get((entity, entry.token), {}).items()):
                 if order.what == "cancel":
                     present.pop(order.target, None)

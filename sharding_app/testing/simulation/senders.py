@@ -33,7 +33,9 @@ from sharding_app.testing.simulation.message_checker import (
     FAR_SECONDS,
     Order,
     interval_of,
+    is_firing_of,
     is_paid,
+    is_replaced_after,
     seconds_of,
 )
 from sharding_app.testing.simulation.workload import ZONE, Book, made_of, seen
@@ -268,6 +270,23 @@ with registry.isolated():
                     self.give(mine, [["cancel", "beat", ""]])
                 self.keep(mine)
 
+        @command
+        async def beat_in_steps(self, token: str) -> None:
+            """Ring with two commits. The timer ends with the first one: it is cancelled after a few
+            times, or another one takes its place.
+            """
+            with seen(self):
+                number = 1 + sum(is_firing_of(token, each) for each in self.tokens)
+                mine = f"{token}#{number}"
+                self.handles(mine)
+                if number >= BEATS:
+                    self.give(mine, [["cancel", "beat", ""]])
+                elif number >= is_replaced_after(token):
+                    self.give(mine, [["ring", "beat", f"{token}&"]])
+                await self.keep(mine)
+                await asyncio.sleep(HANDLED_SECONDS)
+                self.keep(f"{mine}+")
+
     class Courier(Account, name="sim.Courier"):
         """Takes the next command while its messages are committed."""
 
@@ -331,6 +350,11 @@ def _beat_daily(account: Account, key: str, token: str) -> None:
         account.schedule(account.ref.beat.bind(token), key=key, every=Daily(at.time(), tz=ZONE))
 
 
+def _beat_steps(account: Account, key: str, token: str) -> None:
+    every = timedelta(seconds=interval_of(token))
+    account.schedule(account.ref.beat_in_steps.bind(token), key=key, every=every)
+
+
 def _beat(missed: Missed) -> Callable[[Account, str, str], None]:
     def start(account: Account, key: str, token: str) -> None:
         every = timedelta(seconds=interval_of(token))
@@ -360,6 +384,7 @@ SCHEDULES: dict[str, Callable[[Account, str, str], None]] = {
     "ring_at": _ring_at,
     "ring_far": _ring_far,
     "beat_daily": _beat_daily,
+    "beat_steps": _beat_steps,
     "beat": _beat("all"),
     "beat_once": _beat("once"),
     "beat_skip": _beat("skip"),

@@ -143,6 +143,29 @@ def _keeps(real: Any) -> Any:
     return end
 
 
+def _goes_on_at_once(real: Any) -> Any:
+    def end(self: MessageWrites, taking: Taking, *, without_key: bool = False) -> None:
+        stored = self._rows.rows[taking.id]
+        if taking.park and stored.row.every is not None:
+            self._rows.replace(taking.id, stored._replace(due=stored.due + timedelta(seconds=1)))
+        else:
+            real(self, taking, without_key=without_key)
+
+    return end
+
+
+def _with_what_it_ends(real: Any) -> Any:
+    def store(
+        self: MessageWrites, changes: MessageChanges, ended: set[str], *args: Any, **kwargs: Any
+    ) -> None:
+        real(self, changes, ended, *args, **kwargs)
+        for each in changes.takes:
+            if each.park and each.id in ended:
+                self._rows.pop(each.id)
+
+    return store
+
+
 def _does_not_hear_operators(real: Any) -> Any:
     def look(self: Deliverer, *args: Any) -> None:
         if not args[-1]:
@@ -242,6 +265,8 @@ DURABLE_MESSAGES: dict[str, Mistake] = {
     "confirms_before_the_effect": Mistake((15,), Command, "put", _confirms_first),
     "takes_what_is_gone": Mistake((5, 16), MessageWrites, "take", _takes_what_is_gone),
     "takes_without_deleting": Mistake((5, 16), MessageWrites, "_end", _keeps),
+    "a_timer_goes_on_at_its_first_commit": Mistake((16,), MessageWrites, "_end", _goes_on_at_once),
+    "a_timer_that_ends_itself_loses_its_rest": Mistake((16,), MessageWrites, "store", _with_what_it_ends),
     "partly_applied_is_not_parked": Mistake((15,), command, "message_changes", _parks_nothing),
     "sends_what_is_being_stored": Mistake((5, 15), Deliverer, "storing", _sends_what_is_being_stored),
     "what_is_in_doubt_is_not_read": Mistake((15,), Deliverer, "staged", _in_doubt_is_not_read),
