@@ -29,7 +29,7 @@ import contextlib
 import contextvars
 import functools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from enum import IntEnum
 from typing import Any, cast
@@ -181,7 +181,7 @@ class Command(LastCommit):
         """Ask the journal for an earlier attempt; then start, or repeat the reply."""
         self.phase = PHASES[self.phase][ASKING]
         self.services.waiting[self.slot] = self
-        self.services.owner.spawn(self._ask(handler, args))
+        self.services.owner.spawn(self._unless_broken(self._ask, handler, args))
 
     async def _ask(self, handler: Handler, args: tuple[Any, ...]) -> None:
         services, slot, message = self.services, self.slot, self.message
@@ -226,7 +226,7 @@ class Command(LastCommit):
         self.phase = PHASES[self.phase][ASKING]
         self.services.waiting[self.slot] = self
         foreign.hold(self)
-        self.services.owner.spawn(self._look(foreign, journal, handler, args))
+        self.services.owner.spawn(self._unless_broken(self._look, foreign, journal, handler, args))
         return False
 
     async def _look(
@@ -374,7 +374,7 @@ class Command(LastCommit):
             if self.then is not None:
                 self.then()
         if self._ends():
-            await self._conclude(handler, staging)
+            await self._unless_broken(self._conclude, handler, staging)
 
     async def _conclude(self, handler: Handler, staging: Staging) -> None:
         """Store the records that a handler which waited has staged last, and reply."""
@@ -1033,13 +1033,27 @@ class Command(LastCommit):
 
         tail.follow(follow)
 
+    async def _unless_broken(self, job: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Do a part around the handler. After a bug in it the entity goes on with the next
+        message.
+        """
+        task = asyncio.current_task()
+        try:
+            await job(*args)
+        except RAISED as error:
+            if not ends_job(error, task, cancelled=self.services.owner.closing):
+                if self.services.waiting.get(self.slot) is self:
+                    del self.services.waiting[self.slot]
+                self.broke(error)
+            raise
+
     def broke(self, error: BaseException) -> None:
         """Fail after an error around the handler. It costs this command and this object."""
         failed = self.services.failures.error_for(self.slot, self.message, error, partly=False)
         if self.phase is not OVER:
             self.phase = OVER  # whatever it was
             self.services.replies.fail(self.source, self.message, failed)
-        if not self.slot.is_gone:
+        if self.is_current() and not self.slot.is_gone:
             self.services.owner.reload(self.slot)
 
 

@@ -110,6 +110,24 @@ async def test_a_reply_comes_back_to_the_other_journal(cluster: AskedCluster, of
     await nothing_left(cluster)
 
 
+async def test_a_bug_in_a_question_costs_one_attempt(cluster: AskedCluster) -> None:
+    """The message comes again, and the target's mailbox goes on meanwhile."""
+    asked = 0
+
+    async def before(method: str, _: str) -> None:
+        nonlocal asked
+        asked += method == "standing"
+        if method == "standing" and asked == 1:
+            raise ZeroDivisionError("a bug")
+
+    cluster.before = before
+    await Owner.ref(NEAR).send_to(FAR, ["x"])
+    await until(lambda: asked == 1)
+    await Target.ref(FAR).take("beside")
+    await noted(Target, FAR, "beside", f"x from {NEAR}")
+    await nothing_left(cluster)
+
+
 async def test_timers_are_asked_of_no_other_journal(cluster: AskedCluster) -> None:
     owner = some(SECOND, 1, OWNER)[0]
     await Owner.ref(owner).schedule_in(0.1, "rang")

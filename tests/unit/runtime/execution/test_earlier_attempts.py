@@ -10,6 +10,7 @@ from sharding_app import (
     EventSourced,
     InvalidCall,
     PartiallyApplied,
+    ShardingError,
     ShardingSettings,
     applies,
     command,
@@ -18,7 +19,7 @@ from sharding_app import (
 from sharding_app.ports.journal import Outcome
 from sharding_app.protocol.ids import shard_of
 from sharding_app.runtime.base.config import NodeConfig
-from sharding_app.runtime.execution.earlier_attempts import SPARE_SECONDS
+from sharding_app.runtime.execution.earlier_attempts import SPARE_SECONDS, EarlierAttempts
 from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.cluster import MemoryCluster
 from sharding_app.testing.faults import DeadProcesses
@@ -75,6 +76,24 @@ async def test_a_given_id_makes_a_retry_safe(cluster: MemoryCluster, kind: type[
     assert await once.add("book") == 1, "the first reply, not the present state"
     assert await kind.ref("a").total() == 6
     assert len(cluster.events(kind, "a")) == 2
+
+
+async def test_a_bug_in_the_question_costs_one_call(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entity goes on with the next one."""
+    once = Cart.ref("a", command_id="buy-1")
+    assert await once.add("book") == 1
+
+    async def breaks(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(EarlierAttempts, "outcome", breaks)
+        with pytest.raises(ShardingError):
+            await once.add("book")
+    assert await Cart.ref("a").add("book", 5) == 6
+    assert await once.add("book") == 1
 
 
 async def test_ids_belong_to_their_entity(cluster: MemoryCluster) -> None:
