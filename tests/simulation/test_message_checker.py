@@ -364,6 +364,18 @@ def test_a_firing_with_two_commits_has_both_or_waits_for_an_operator(at: Stage) 
     at.judge.look_back()
 
 
+@pytest.mark.parametrize("then", [Order("cancel", "beat", ""), Order("ring", "beat", "u")])
+def test_a_later_command_may_end_the_rest_of_a_firing(at: Stage, then: Order) -> None:
+    at.stage(ANN, "a", STEPS)
+    at.stage(ANN, "b", then)
+    at.commit(ANN, "a")
+    at.commit(ANN, "t#1", at=interval_of("t"))
+    at.commit(ANN, "b", at=3.0)
+    if then.token:
+        at.commit(ANN, "u", at=9.0)
+    at.judge.look_back()
+
+
 def test_a_firing_whose_second_commit_failed_goes_on_no_more(at: Stage) -> None:
     at.stage(ANN, "a", STEPS)
     at.commit(ANN, "a")

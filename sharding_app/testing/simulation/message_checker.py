@@ -496,15 +496,24 @@ class MessageChecker:
         return timer if timer in self._alarms and not token.endswith("+") else None
 
     def _are_whole(self, entity: str, parked: dict[str, None]) -> None:
-        """Check that each firing with two commits has both, or that its row waits for an
-        operator.
+        """Check that each firing with two commits has both, or that its row waits for an operator
+        until the entity ends or replaces the timer.
         """
         tokens = self._tokens(entity)
-        for token in tokens:
+        for place, token in enumerate(tokens):
             timer, second = self._timer_of(token), f"{token}+"
             if timer not in self._in_steps or second in tokens or timer in parked:
                 continue
             if second in self._erased or timer in self._discarded:
+                continue
+            name, event = self._alarms[timer]
+            key = next(each.target for each in self._orders[name, event].values() if each.token == timer)
+            later = (
+                order
+                for each in tokens[place + 1 :]
+                for order in self._orders.get((entity, each), {}).values()
+            )
+            if any(order.target == key for order in later):
                 continue
             raise PromiseBroken(16, "timers_fire_whole", f"{token!r} is stored without {second!r}", entity)
 
