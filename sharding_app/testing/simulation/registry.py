@@ -251,6 +251,8 @@ class Registry:
         """Expect entities to run whose lost rows are there again. Disregard those that are gone."""
         for (made, entity), (home, epoch) in list(self._to_store_again.items()):
             if self.is_stored(made, entity):
+                if self.world.server_of_entity(made.name, entity).standby.waited_for:
+                    continue  # it is visible, and a failover may lose it
                 self.should_run[made, entity] = None
                 self._count(MEMORY, "row is lost", "stored again")
             else:
