@@ -422,7 +422,8 @@ class _Shell:
 
     def _take(self, request: Take) -> Taken:
         rows = self._rows("projection_take", request._asdict())
-        if any(row[12] for row in rows):
+        # Another turn may have taken a position that was divided off while this one waited.
+        while any(row[12] for row in rows):
             rows = self._rows("projection_take", request._asdict())
         if any(row[11] != list(self._facts.type_ids) for row in rows):
             self._part.forget()

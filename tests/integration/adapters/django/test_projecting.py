@@ -9,6 +9,7 @@ import pytest
 from django.db import connection
 
 from sharding_app import wiring
+from sharding_app.adapters.django import projecting
 from sharding_app.adapters.django import projections as control
 from sharding_app.adapters.django.projecting import DjangoPart
 from sharding_app.adapters.postgres.sql import QUERIES
@@ -457,6 +458,61 @@ def test_a_turn_that_has_waited_knows_who_waits_by_then(writer: Writer) -> None:
     run(work)
     assert log() == []
     assert control.retry("projected.Payments", 1, "projected.Account", "a")
+    run(work)
+    is_exact()
+
+
+def test_a_turn_that_has_waited_twice_knows_who_waits_by_then(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The position was divided meanwhile, and the turn of the other part has failed at an event."""
+    work = part()
+    run(work)
+    high = next(each for each in (f"e{number}" for number in range(100)) if slice_of(each) >= 64)
+    writer.append(high, 1)
+    writer.commit()
+    other, real, looks = Writer(dict(wiring.conninfo("default"))), projecting._Shell._rows, 0
+
+    def fails() -> None:
+        in_time(waits_for_a_lock)
+        other.connection.execute(
+            "INSERT INTO sharding_held (projection_id, type_id, entity, slice, next, parked)"
+            " SELECT r.id, r.type_ids[1], %s, %s, 1, true FROM sharding_projection r",
+            [high, slice_of(high)],
+        )
+        other.connection.execute(
+            "UPDATE sharding_position SET turn = turn + 1, position = pg_current_snapshot()"
+            " WHERE first_slice = 64"
+        )
+        writer.append(high, 2)
+        writer.commit()
+        other.commit()
+        connection.close()
+
+    thread = threading.Thread(target=fails)
+
+    def rows(self: Any, name: str, params: dict[str, Any]) -> list[Any]:
+        nonlocal looks
+        looks += name == "projection_take"
+        if name == "projection_take" and looks == 2:
+            other.connection.execute("SELECT FROM sharding_position WHERE first_slice = 64 FOR UPDATE")
+            thread.start()
+        return real(self, name, params)
+
+    def divides(session: Any) -> None:
+        session.execute("UPDATE sharding_position SET last_slice = 63, turn = turn + 1")
+        session.execute(
+            "INSERT INTO sharding_position (projection_id, first_slice, last_slice, position, turn)"
+            " SELECT projection_id, 64, 127, position, turn FROM sharding_position"
+        )
+
+    monkeypatch.setattr(projecting._Shell, "_rows", rows)
+    beside(work, "SELECT FROM sharding_position FOR UPDATE", divides)
+    thread.join()
+    other.close()
+    assert log() == []
+    assert looks == 3
+    assert control.retry("projected.Payments", 1, "projected.Account", high)
     run(work)
     is_exact()
 
