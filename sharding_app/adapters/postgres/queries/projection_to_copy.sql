@@ -1,4 +1,6 @@
 -- Positions in a further journal as they are committed, and the entities that wait in it, no more than one beyond a limit.
+-- Those too that have caught up, while the position is not behind that: events of their numbers are left out until then, so
+-- such an entity must not be archived, and begin anew with event 1.
 SELECT f.began::text::bigint, p.*, h.*
 FROM sharding_following f
 CROSS JOIN LATERAL (
@@ -14,7 +16,7 @@ CROSS JOIN LATERAL (
     FROM (
         SELECT h.type_id, h.entity, h.slice, h.next
         FROM sharding_held h
-        WHERE h.projection_id = f.projection_id AND h.journal = f.journal AND h.until IS NULL
+        WHERE h.projection_id = f.projection_id AND h.journal = f.journal
         LIMIT %(most)s + 1
     ) h
 ) h

@@ -610,37 +610,72 @@ def test_a_copy_from_before_a_reset_changes_nothing(
     assert journals.value("SELECT fill_type FROM sharding_position") == journals.type_id
 
 
+def archived(journals: Journals, entity: str) -> str:
+    """Remove an entity for an archive; return why it stays, or nothing."""
+    mark = journals.value(
+        "SELECT format('%%s %%s-%%s %%s, 0 , 0', count(*), min(seq), max(seq),"
+        " to_char(max(at) AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'))"
+        " FROM sharding_event WHERE entity = %s", entity,
+    )  # fmt: skip
+    given = {
+        "type_id": journals.type_id,
+        "shard": 0,
+        "epoch": 1,
+        "entity": entity,
+        "present": 0,
+        "mark": mark,
+    }
+    return str(journals.run("archive_remove", given)[0][3])
+
+
 def test_an_archived_entity_was_passed_there(journals: Journals, parts: list[DjangoPart]) -> None:
     """The statement that removes an entity for an archive asks the copies too."""
     entity = THERE[0]
     parts[1].tidied()
     journals.there.append(entity, 1)
     journals.there.commit()
-
-    def reason() -> str:
-        mark = journals.value(
-            "SELECT format('%%s %%s-%%s %%s, 0 , 0', count(*), min(seq), max(seq),"
-            " to_char(max(at) AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'))"
-            " FROM sharding_event WHERE entity = %s", entity,
-        )  # fmt: skip
-        given = {
-            "type_id": journals.type_id,
-            "shard": 0,
-            "epoch": 1,
-            "entity": entity,
-            "present": 0,
-            "mark": mark,
-        }
-        return str(journals.run("archive_remove", given)[0][3])
-
-    assert reason() == "projections"
+    assert archived(journals, entity) == "projections"
 
     def is_gone() -> bool:
         moves(journals, parts[1])
         parts[1].tidied()
-        return reason() == ""
+        return archived(journals, entity) == ""
 
     in_time(is_gone)
+
+
+def test_the_next_life_of_an_archived_entity_that_has_caught_up_is_seen(journals: Journals) -> None:
+    """Its former numbers are left out until the position is behind the catch-up."""
+    entity, here, work = THERE[0], part(""), part(SECOND, failures=1)
+    run(here)
+    run(work)
+    Payments.bad = {13}
+    journals.there.append(entity, 13, 14)
+    journals.there.commit()
+    run(work, careful=True)
+    Payments.bad = set()
+    assert control.retry(NAME, 1, "projected.Account", entity)
+    run(work)
+
+    def is_passed() -> bool:
+        moves(journals, work)
+        work.tidied()
+        return bool(
+            journals.value(
+                "SELECT max(e.xmin::text::bigint) < (SELECT min(pg_snapshot_xmin(position)::text::bigint)"
+                " FROM sharding_position) FROM sharding_event e WHERE entity = %s", entity,
+            )
+        )  # fmt: skip
+
+    in_time(is_passed)
+    assert archived(journals, entity) == "projections"
+    here.tidied()
+    work.tidied()
+    assert archived(journals, entity) == ""
+    journals.there.append(entity, 21, 22, 23, first=1)
+    journals.there.commit()
+    run(work)
+    assert [amount for each, _, amount in log() if each == entity] == [13, 14, 21, 22, 23]
 
 
 # -- What a failover or a restore has put back -----------------------------------------------------
