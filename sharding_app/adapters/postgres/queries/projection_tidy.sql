@@ -1,5 +1,5 @@
 -- What is left of a fill and of failures once the positions have passed it. A version whose fill is through in all
--- journals takes its place.
+-- journals takes the place of the former one.
 WITH held AS (
     DELETE FROM sharding_held h USING sharding_position p
     WHERE h.projection_id = %(id)s AND p.projection_id = %(id)s AND p.journal = h.journal AND h.slice BETWEEN p.first_slice AND p.last_slice
@@ -9,11 +9,18 @@ WITH held AS (
     FROM sharding_position p WHERE p.projection_id = %(id)s
 ), filled AS (
     DELETE FROM sharding_filled f USING through WHERE f.projection_id = %(id)s AND through.is_so
+), mine AS MATERIALIZED (
+    -- One below a version that lives is filled as well, and waits for its place until that one is removed: a node with
+    -- former code may have made it again.
+    SELECT r.id, r.name, NOT EXISTS (
+        SELECT FROM sharding_projection o WHERE o.name = r.name AND o.version > r.version AND o.live) AS is_latest
+    FROM sharding_projection r, through
+    WHERE r.id = %(id)s AND NOT r.live AND r.live_at IS NULL AND through.is_so
 ), former AS (
     UPDATE sharding_projection o SET live = false
-    FROM sharding_projection r, through
-    WHERE r.id = %(id)s AND NOT r.live AND r.live_at IS NULL AND through.is_so AND o.name = r.name AND o.id <> r.id AND o.live
+    FROM mine
+    WHERE mine.is_latest AND o.name = mine.name AND o.id <> mine.id AND o.live
 )
-UPDATE sharding_projection r SET live = true, live_at = now()
-FROM through
-WHERE r.id = %(id)s AND NOT r.live AND r.live_at IS NULL AND through.is_so;
+UPDATE sharding_projection r SET live = mine.is_latest, live_at = now()
+FROM mine
+WHERE r.id = mine.id;

@@ -743,3 +743,22 @@ def test_a_version_that_is_taken_back_leaves_its_place_to_the_former_one(
     assert Payments.live_version() == 1
     control.remove("projected.Payments", 1)
     assert Payments.live_version() is None
+
+
+def test_a_former_version_that_is_filled_later_takes_no_place(
+    writer: Writer, later: type[Projection]
+) -> None:
+    """A node with former code has made it again, or its fill has taken longer."""
+    second, first = part(later), part()
+
+    def are_through(work: DjangoPart, number: int) -> bool:
+        run(work)
+        work.tidied()
+        return bool(value("SELECT count(live_at) FROM sharding_projection") == number)
+
+    in_time(lambda: are_through(second, 1))
+    in_time(lambda: are_through(first, 2))
+    assert [each.live for each in control.status()] == [False, True]
+    assert Payments.live_version() == 2
+    control.remove("projected.Payments", 2)
+    assert Payments.live_version() == 1
