@@ -283,15 +283,17 @@ def _beginning_again(
 
 
 def _hold_positions(cursor: CursorWrapper, number: int) -> None:
-    """Lock all positions of a version to the end of the transaction.
+    """Lock a version and all its positions to the end of the transaction. Raises ProjectionError
+    where another order has removed it meanwhile.
 
     A statement that has waited for a turn does not see a position that this turn has divided off,
     and that another turn may have taken by then. So it is repeated until it finds no more: a
     position is divided only by a turn that holds it.
     """
-    if further_journals():
-        # Positions in a further journal may be about to begin.
-        run_query(cursor, "projection_lock_version", {"id": number})
+    # Positions in a further journal may be about to begin. One that is removed may be made again
+    # by a node, with other positions: its rows must not be cleared under these.
+    if not run_query(cursor, "projection_lock_version", {"id": number}):
+        raise ProjectionError("the projection was just removed", code="unknown_projection")
     held, found = None, run_query(cursor, "projection_lock", {"id": number})
     while found != held:
         held, found = found, run_query(cursor, "projection_lock", {"id": number})

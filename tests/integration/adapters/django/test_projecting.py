@@ -568,6 +568,36 @@ def test_a_reset_waits_for_a_position_that_was_divided_off_while_it_waited(write
     assert beside_a_division(Payments.reset, in_clear) == []
 
 
+def test_a_reset_clears_nothing_of_a_version_that_is_removed_meanwhile(writer: Writer) -> None:
+    """A node makes it again at once, and would not fill again the rows that are cleared then."""
+    work = part()
+    writer.append("a", 1)
+    writer.commit()
+    run(work)
+    removal = Writer(dict(wiring.conninfo("default")))
+    removal.connection.execute("DELETE FROM sharding_projection")
+    removal.connection.execute("DELETE FROM sharding_position")
+    refused: list[ProjectionError] = []
+
+    def reset() -> None:
+        try:
+            Payments.reset()
+        except ProjectionError as error:
+            refused.append(error)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=reset)
+    thread.start()
+    in_time(waits_for_a_lock)
+    removal.commit()
+    removal.close()
+    thread.join()
+    assert [each.code for each in refused] == ["unknown_projection"]
+    assert log() == [("a", 1, 1)]
+    assert value("SELECT count(*) FROM sharding_position") == 0
+
+
 @pytest.mark.parametrize(("entity", "others"), [("a", []), ("b", [(64,)])])
 def test_a_retry_waits_for_the_position_that_has_its_slice_by_then(
     writer: Writer, entity: str, others: list[Any]
