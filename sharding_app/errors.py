@@ -105,6 +105,7 @@ STORED: Final[Mapping[str, Stored]] = {
     "paused": "nothing",
     "sources_changed": "nothing",
     "not_cleared": "nothing",
+    "being_reset": "nothing",
     "unknown_projection": "nothing",
     "wrong_context": "nothing",
     "state_changed": "nothing",

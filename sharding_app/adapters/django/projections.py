@@ -33,6 +33,8 @@ logger = logging.getLogger("sharding.projection")
 FIRST_PAUSE_SECONDS = 0.002
 LAST_PAUSE_SECONDS = 0.1
 """Between two looks of a process that waits for a projection."""
+_RESETS = "SELECT pg_try_advisory_xact_lock(hashtext('sharding_projection/reset'), %s)"
+_ORDERS = "SELECT pg_try_advisory_xact_lock_shared(hashtext('sharding_projection/reset'), %s)"
 COUNTED = 1000
 """Most changes that are counted behind each position, and most entities that wait there."""
 
@@ -165,12 +167,56 @@ def held(name: str, version: int, limit: int = 100) -> list[HeldEntity]:
 
 def pause(name: str, version: int) -> None:
     """Let no turn begin. One under way is carried through."""
-    _known(name, version, _rows("projection_pause", {"name": name, "version": version, "paused": True}))
+    _order_paused(name, version, paused=True)
 
 
 def resume(name: str, version: int) -> None:
     """Let it go on after `pause`, within its next poll."""
-    _known(name, version, _rows("projection_pause", {"name": name, "version": version, "paused": False}))
+    _order_paused(name, version, paused=False)
+
+
+def _order_paused(name: str, version: int, *, paused: bool) -> None:
+    """Pause it or let it go on. Raises ProjectionError while a reset holds it."""
+    alias = journal_alias()
+    with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+        rows = run_query(cursor, "projection_find", {"name": name, "version": version})
+        _keep_away(cursor, _ORDERS, _known(name, version, rows))
+        _set_paused(name, version, paused=paused)
+
+
+def _set_paused(name: str, version: int, *, paused: bool) -> None:
+    _known(name, version, _rows("projection_pause", {"name": name, "version": version, "paused": paused}))
+
+
+def _keep_away(cursor: CursorWrapper, lock: str, number: int) -> None:
+    """Keep a reset of rows that are elsewhere away, to the end of the transaction, or raise
+    ProjectionError.
+    """
+    cursor.execute(lock, [number])
+    if not cursor.fetchall()[0][0]:
+        raise ProjectionError(
+            "the projection is being reset by another process, and is paused until its rows are cleared",
+            code="being_reset",
+        )
+
+
+@contextmanager
+def _alone(name: str, version: int) -> Iterator[None]:
+    """Let no other order pause, resume, remove or reset a version, beyond the commits of this one.
+
+    Two resets at once would let turns begin while one of them still clears the rows.
+    """
+    rows = _rows("projection_find", {"name": name, "version": version})
+    beside = connections[journal_alias()].copy()
+    try:
+        # The lock is the transaction's, so that a pooler keeps it too. It holds no snapshot.
+        beside.set_autocommit(False)
+        with beside.cursor() as cursor:
+            cursor.execute("SELECT set_config('idle_in_transaction_session_timeout', '0', true)")
+            _keep_away(cursor, _RESETS, _known(name, version, rows))
+            yield
+    finally:
+        beside.close()
 
 
 def retry(name: str, version: int, type_name: str, entity: str) -> bool:
@@ -230,6 +276,19 @@ def reset(
             clear()
             beside()
         return
+    with _alone(name, version):
+        _reset_elsewhere(projection, database, clear, beside, is_bounded=is_bounded)
+
+
+def _reset_elsewhere(
+    projection: ProjectionType,
+    database: str,
+    clear: Callable[[], object],
+    beside: Callable[[], None],
+    *,
+    is_bounded: bool,
+) -> None:
+    name, version, alias = projection.title, projection.version, journal_alias()
     of_rows = nullcontext() if projection.is_async else transaction.atomic(using=database, durable=True)
     has_begun = False
     try:
@@ -254,7 +313,7 @@ def reset(
             code="not_cleared",
         ) from error
     if not was_paused:
-        resume(name, version)
+        _set_paused(name, version, paused=False)
 
 
 @contextmanager
@@ -279,7 +338,7 @@ def _beginning_again(
         cursor.execute(_text("projection_begin_again"), {"id": number, "types": types})
         let_types_go(cursor, sorted(set(rows[0][1]) - set(types)))
         if is_elsewhere:
-            pause(name, version)
+            _set_paused(name, version, paused=True)
 
 
 def _hold_positions(cursor: CursorWrapper, number: int) -> None:
@@ -325,6 +384,7 @@ def remove(name: str, version: int) -> None:
             return
         number = _known(name, version, rows)
         params = {"id": number}
+        _keep_away(cursor, _ORDERS, number)
         _hold_positions(cursor, number)
         cursor.execute(_text("projection_forget"), params)
         cursor.execute(_text("projection_remove"), params)

@@ -2,11 +2,13 @@
 left out.
 """
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.db import OperationalError, connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -175,6 +177,44 @@ def test_rows_of_a_service_are_cleared_by_an_async_method(writer: Writer, posts:
     control.resume("projected.Posts", 1)
     run(work)
     assert posts.seen == [("a", 1), ("a", 2)]
+
+
+@pytest.mark.parametrize("order", [control.reset, control.pause, control.resume, control.remove])
+def test_while_a_service_is_cleared_no_other_order_lets_turns_begin(
+    writer: Writer, posts: Any, monkeypatch: pytest.MonkeyPatch, order: Callable[[str, int], None]
+) -> None:
+    """What a turn had written by then would be cleared, behind its position."""
+    work = part(posts)
+    writer.append("a", 1, 2)
+    writer.commit()
+    run(work)
+    refused: list[str] = []
+
+    def other() -> None:
+        try:
+            order("projected.Posts", 1)
+        except ProjectionError as error:
+            refused.append(error.code)
+        finally:
+            connections.close_all()
+
+    def turns() -> None:
+        if not work.take(0, 127).paused:
+            run(work)
+
+    async def clear(self: Any) -> None:
+        monkeypatch.undo()
+        await asyncio.to_thread(other)
+        await sync_to_async(turns)()
+        self.seen.clear()
+
+    monkeypatch.setattr(posts, "clear", clear)
+    assert reset(posts)
+    assert refused == ["being_reset"]
+    run(work)
+    assert posts.seen == [("a", 1), ("a", 2)]
+    control.pause("projected.Posts", 1)
+    assert work.take(0, 127).paused
 
 
 def test_without_clear_nothing_is_changed(writer: Writer, posts: Any) -> None:
