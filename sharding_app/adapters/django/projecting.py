@@ -21,7 +21,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
@@ -320,9 +320,10 @@ class DjangoPart:
 
     def call(self, call: Call) -> None:
         """Call a handler: in this thread, or on the event loop if it is async."""
-        result = getattr(self.instance, call.method)(call.argument)
+        handler = getattr(self.instance, call.method)(call.argument)
         if not self.projection.is_async:
             return
+        result = _sent(handler)
         if self._loop is None:
             asyncio.run(result)
             return
@@ -330,11 +331,22 @@ class DjangoPart:
             asyncio.run_coroutine_threadsafe(result, self._loop).result()
         except (RuntimeError, concurrent.futures.CancelledError) as error:
             result.close()
+            handler.close()
             if self._is_closed and (
                 self._loop.is_closed() or isinstance(error, concurrent.futures.CancelledError)
             ):
                 raise NotReady("the node ends, and its handlers with it") from error
             raise
+
+
+async def _sent(handler: Coroutine[Any, Any, None]) -> None:
+    """Await an async handler. A sys.exit() in it becomes an error that does not end the loop."""
+    try:
+        await handler
+    except (Exception, asyncio.CancelledError):
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"{type(error).__qualname__} was raised") from error
 
 
 class Astray(Exception):
@@ -577,7 +589,7 @@ class _Shell:
                 _check(connections[database])
         except NotReady:
             raise
-        except Exception as error:
+        except BaseException as error:  # a sys.exit() too, which would end the node's loop on its way
             if _is_about_the_server(error, connections[self._alias], connections[database]):
                 raise
             if not careful:
@@ -586,7 +598,9 @@ class _Shell:
                 "%s: a handler has failed", self._part.projection.name, exc_info=traceable(error),
                 extra={"action": "projection_failed"},
             )  # fmt: skip
-            return told(error)[:MAX_ERROR_CHARS].replace("\0", "")
+            # The column takes neither of them.
+            text = told(error).encode(errors="backslashreplace").decode().replace("\0", "")
+            return text[:MAX_ERROR_CHARS]
         return None
 
     def _save(self, request: Save) -> None:

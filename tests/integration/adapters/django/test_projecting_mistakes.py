@@ -1,6 +1,10 @@
 """Handlers that break their own transaction: the event counts as failed, and others go on."""
 
+import asyncio
+import os
+import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from django.db import DatabaseError, connection, transaction
@@ -37,6 +41,20 @@ def has_no_parent() -> None:
         cursor.execute("INSERT INTO projected_child VALUES (7)")
 
 
+def leaves() -> None:
+    """Call a command line, for example. On its way through a task this would end the loop."""
+    sys.exit(1)
+
+
+def is_cancelled() -> None:
+    raise asyncio.CancelledError
+
+
+def names_a_file() -> None:
+    """Tell a text that no column takes: a name that is not UTF-8 has lone surrogates."""
+    raise ValueError(f"cannot read {os.fsdecode(bytes([0xff, 0]))}")
+
+
 @pytest.fixture
 def of_mistakes() -> Iterator[Callable[[Callable[[], None]], type[Projection]]]:
     with connection.cursor() as cursor:
@@ -67,7 +85,9 @@ def of_mistakes() -> Iterator[Callable[[Callable[[], None]], type[Projection]]]:
         cursor.execute("DROP TABLE projected_child, projected_parent")
 
 
-@pytest.mark.parametrize("mistake", [divides_by_zero, cannot_be_saved, has_no_parent])
+@pytest.mark.parametrize(
+    "mistake", [divides_by_zero, cannot_be_saved, has_no_parent, leaves, is_cancelled, names_a_file]
+)
 def test_a_handler_that_breaks_its_transaction_has_failed(
     writer: Writer,
     of_mistakes: Callable[[Callable[[], None]], type[Projection]],
@@ -85,3 +105,38 @@ def test_a_handler_that_breaks_its_transaction_has_failed(
     (held,) = control.held("projected.Careless", 1)
     assert (held.entity, held.number, held.parked) == ("a", 2, True)
     assert log() == [("a", 1, 1), ("b", 1, 1)]
+
+
+@pytest.mark.parametrize("mistake", [leaves, is_cancelled, names_a_file])
+def test_an_async_handler_that_ends_something_else_has_failed(
+    writer: Writer, mistake: Callable[[], None]
+) -> None:
+    seen: list[tuple[str, int]] = []
+    with projections.isolated():
+
+        class Posts(Projection, name="projected.Posts"):
+            source = Account
+
+            @on(Paid)
+            async def paid(self, happened: Happened[Paid]) -> None:
+                if happened.event.amount == BAD:
+                    mistake()
+                seen.append((happened.entity_id, happened.number))
+
+        work: Any = part(Posts, failures=1)
+    run(work)
+    writer.append("a", BAD, 2)
+    writer.append("b", 1)
+    writer.commit()
+
+    async def turns() -> None:
+        with pytest.raises(HandlerFailed):
+            await work.turn(0, 1, careful=False)
+        assert (await work.turn(0, 1, careful=True)).failed == 1
+        await asyncio.get_running_loop().run_in_executor(work._thread, work.leave)
+
+    asyncio.run(turns())
+    work.leave()
+    (held,) = control.held("projected.Posts", 1)
+    assert (held.entity, held.number, held.parked) == ("a", 1, True)
+    assert seen == [("b", 1)]
