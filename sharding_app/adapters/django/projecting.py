@@ -217,7 +217,9 @@ class DjangoPart:
             if self.journal:
                 self._reach_journal()
             return work()
-        except (OperationalError, InterfaceError) as error:
+        except (DatabaseError, InterfaceError) as error:
+            # Of no handler. A journal that takes no writes, or lacks a table, stops its own turns:
+            # another error would end those of all journals.
             raise NotReady(" ".join(str(error).split())) from error
         finally:
             for each in connections.all(initialized_only=True):

@@ -793,6 +793,25 @@ def test_a_journal_that_is_down_stops_its_own_positions_only(
     assert [each.trouble for each in control.status()[0].parts] == ["", ""]
 
 
+def test_a_journal_that_takes_no_writes_stops_its_own_positions_only(
+    journals: Journals, parts: list[DjangoPart]
+) -> None:
+    """Its address leads to a standby, say: another error would end the turns of all journals."""
+    append(journals, 1)
+    change = f'ALTER DATABASE "{journals.params["dbname"]}"'
+    journals.value(f"{change} SET default_transaction_read_only = on")
+    connections[SECOND].close()
+    try:
+        with pytest.raises(NotReady, match="read-only"):
+            parts[1]._tended(lambda: run(parts[1]))
+    finally:
+        journals.value(f"BEGIN READ WRITE; {change} RESET default_transaction_read_only; COMMIT")
+        connections[SECOND].close()
+    for each in parts:
+        run(each)
+    is_exact(journals)
+
+
 @pytest.mark.parametrize("begun", [True, False], ids=["begun", "new"])
 def test_a_turn_whose_commit_fails_behind_that_of_the_journal_is_taken_again(
     journals: Journals, monkeypatch: pytest.MonkeyPatch, begun: bool
