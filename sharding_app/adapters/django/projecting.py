@@ -254,11 +254,13 @@ class DjangoPart:
         facts = self.facts()
         steps = turn(first, last, facts.type_ids, self._limits, careful=careful)
         outcome: Outcome | None = None
+        kept: list[bool] = []
         try:
             with (
                 transaction.atomic(using=self._alias, durable=True),
                 connections[self._alias].cursor() as cursor,
             ):
+                transaction.on_commit(lambda: kept.append(True), using=self._alias)
                 run_query(cursor, "projection_begin", self._begin)
                 shell = _Shell(self, facts, cursor, self._alias)
                 with shell.beside():
@@ -277,6 +279,17 @@ class DjangoPart:
                 raise
             # A commit refuses what a constraint forbids that is looked at then.
             raise HandlerFailed(told(error)) from error
+        except BaseException as error:
+            if outcome is None:
+                raise
+            # Raised by a function that a handler has left for after the commit.
+            if not kept:  # that of the rows, which are on another database
+                raise HandlerFailed(told(error)) from error
+            logger.error(
+                "%s: a function of on_commit has failed, behind a turn that is kept", self.projection.name,
+                exc_info=traceable(error), extra={"action": "projection_failed"},
+            )  # fmt: skip
+            return outcome
         if not shell.found_any:
             self.forget()
         return outcome

@@ -52,7 +52,7 @@ def is_cancelled() -> None:
 
 def names_a_file() -> None:
     """Tell a text that no column takes: a name that is not UTF-8 has lone surrogates."""
-    raise ValueError(f"cannot read {os.fsdecode(bytes([0xff, 0]))}")
+    raise ValueError(f"cannot read {os.fsdecode(bytes([0xFF, 0]))}")
 
 
 @pytest.fixture
@@ -140,3 +140,18 @@ def test_an_async_handler_that_ends_something_else_has_failed(
     (held,) = control.held("projected.Posts", 1)
     assert (held.entity, held.number, held.parked) == ("a", 1, True)
     assert seen == [("b", 1)]
+
+
+@pytest.mark.parametrize("mistake", [leaves, is_cancelled, names_a_file])
+def test_what_fails_behind_the_commit_holds_up_nothing(
+    writer: Writer,
+    of_mistakes: Callable[[Callable[[], None]], type[Projection]],
+    mistake: Callable[[], None],
+) -> None:
+    work = part(of_mistakes(lambda: transaction.on_commit(mistake)), failures=1)
+    run(work)
+    writer.append("a", 1, BAD, 3)
+    writer.commit()
+    assert work.take(0, 127).events == 3
+    run(work)
+    assert log() == [("a", 1, 1), ("a", 2, BAD), ("a", 3, 3)]
