@@ -1,7 +1,8 @@
 -- Whether a projection has handled an entity's event, and all erasures of the entity. The event's transaction is known by
 -- its last 32 bits (see trim_events.sql). Behind a savepoint that number is of a part of the transaction, which a snapshot
 -- does not list: so changes up to it are looked at too, unless all of them ended before the snapshot.
--- An event that is not in the journal, before others that are, was seen before it was trimmed.
+-- An event that is not in the journal, before others that are, was seen before it was trimmed. A row that a move, an import
+-- or a new partition has copied is of a transaction without changes: it is known by those of its entity alone.
 SELECT
     p.fill_type IS NULL
         AND CASE
@@ -11,7 +12,8 @@ SELECT
                 (SELECT n.seq FROM sharding_snapshot n
                     WHERE n.type_id = t.id AND n.entity = %(entity)s ORDER BY n.seq DESC LIMIT 1),
                 0)
-            ELSE pg_visible_in_snapshot(own.xid, p.position) AND NOT EXISTS (
+            ELSE (pg_visible_in_snapshot(own.xid, p.position)
+                OR NOT EXISTS (SELECT FROM sharding_change c WHERE c.type_id = t.id AND c.xid = own.xid)) AND NOT EXISTS (
                 SELECT FROM sharding_change c
                 WHERE c.type_id = t.id AND c.xid >= pg_snapshot_xmin(p.position) AND c.xid <= own.xid
                     AND NOT pg_visible_in_snapshot(c.xid, p.position) AND %(entity)s = ANY (c.entities))

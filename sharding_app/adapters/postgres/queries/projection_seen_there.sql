@@ -7,7 +7,8 @@ SELECT
             (SELECT n.seq FROM sharding_snapshot n
                 WHERE n.type_id = t.id AND n.entity = %(entity)s ORDER BY n.seq DESC LIMIT 1),
             0)
-        ELSE pg_visible_in_snapshot(own.xid, p.position) AND NOT EXISTS (
+        ELSE (pg_visible_in_snapshot(own.xid, p.position)
+            OR NOT EXISTS (SELECT FROM sharding_change c WHERE c.type_id = t.id AND c.xid = own.xid)) AND NOT EXISTS (
             SELECT FROM sharding_change c
             WHERE c.type_id = t.id AND c.xid >= pg_snapshot_xmin(p.position) AND c.xid <= own.xid
                 AND NOT pg_visible_in_snapshot(c.xid, p.position) AND %(entity)s = ANY (c.entities))

@@ -325,6 +325,24 @@ def test_who_waits_sees_events_that_were_written_behind_a_savepoint(writer: Writ
     is_exact()
 
 
+def test_who_waits_sees_events_whose_rows_were_copied_since(writer: Writer) -> None:
+    """As into a partition: nothing new is told of them, so the position stays where it is."""
+    work = part()
+    run(work)
+    writer.append("a", 1)
+    writer.commit()
+    run(work)
+    value("UPDATE sharding_event SET name = name RETURNING 1")
+    assert shows("a")
+    writer.append("a", 2)
+    writer.commit()
+    value("UPDATE sharding_event SET name = name RETURNING 1")
+    assert not shows("a")
+    run(work)
+    assert shows("a", 1)
+    assert shows("a")
+
+
 def test_events_that_were_deleted_by_hand_park_their_entity(writer: Writer) -> None:
     work = part()
     run(work)

@@ -299,6 +299,23 @@ def shows(entity: str, number: int | None = None) -> bool:
     return True
 
 
+def test_who_waits_sees_events_whose_rows_have_moved_there(
+    journals: Journals, parts: list[DjangoPart]
+) -> None:
+    entity = THERE[0]
+    append(journals, 1)
+    for each in parts:
+        run(each)
+    journals.value("UPDATE sharding_event SET name = name RETURNING 1")
+    assert shows(entity)
+    journals.there.append(entity, 2)
+    journals.there.commit()
+    assert shows(entity, 1)
+    assert not shows(entity)
+    run(parts[1])
+    assert shows(entity)
+
+
 def of(journals: Journals, entity: str, shard: int) -> dict[str, Any]:
     """Return how an erasure names an entity."""
     return {
