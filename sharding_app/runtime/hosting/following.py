@@ -19,7 +19,7 @@ Contract:
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any
 
 from sharding_app.errors import BufferFull, InvalidCall, InvalidEntityId, NotSerializable, ShardingError
@@ -77,7 +77,7 @@ class _Waiter:
 class _Followed:
     """An entity that is followed."""
 
-    __slots__ = ("entity", "is_stored", "last", "shard", "stamp", "type_id", "used", "waiters")
+    __slots__ = ("entity", "failures", "is_stored", "last", "shard", "stamp", "type_id", "used", "waiters")
 
     def __init__(self, type_id: int, shard: ShardId, entity: EntityId, *, is_stored: bool) -> None:
         self.type_id = type_id
@@ -90,6 +90,8 @@ class _Followed:
         "When that event was stored; 0: not known."
         self.waiters: dict[_Waiter, None] = {}
         self.used = 0.0
+        self.failures = 0
+        "Reads in a row of it alone that have failed: it is read alone until one has not."
 
 
 class Following:
@@ -128,6 +130,8 @@ class Following:
         self._reads = False
         self._failures = 0
         "Reads in a row that found no journal."
+        self._at_once = READ_AT_ONCE
+        "Questions of the next read: halved where one has failed, doubled where it has not."
         self._sweeps = False
         self._loop = asyncio.get_running_loop()
 
@@ -261,11 +265,13 @@ class Following:
             while self._unread:
                 wanted: dict[tuple[_Followed, int, bool], None] = {}
                 for followed in list(self._unread):
-                    if len(wanted) >= READ_AT_ONCE:
+                    if len(wanted) >= self._at_once or (wanted and followed.failures):
                         break
                     del self._unread[followed]
                     questions = [each.question for each in followed.waiters]
                     wanted |= {(followed, each.after, each.limit > 0): None for each in questions}
+                    if wanted and followed.failures:
+                        break
                 if wanted:
                     await self._read(list(wanted))
         finally:
@@ -279,21 +285,21 @@ class Following:
         self.counters["reads"] += 1
         try:
             found = await self._journal.follow(asked, PAGE_BYTES)
+        except JournalUnavailable as lost:
+            await self._apart(dict.fromkeys(followed for followed, _, _ in wanted), lost)
+            return
+        except RowRefused as refused:
+            self._refused(dict.fromkeys(followed for followed, _, _ in wanted), refused)
+            return
+        self._at_once = min(2 * self._at_once, READ_AT_ONCE)
+        for followed, _, _ in wanted:
+            followed.failures = 0
+        try:
             if any(each.last is None for each, _, _ in wanted):
                 await self._secured.next()
         except JournalUnavailable as lost:
-            logger.info("followers wait for the journal: %s", lost, extra={"action": "followers_wait"})
-            self._failures += 1
-            await asyncio.sleep(min(RETRY_SECONDS * self._failures, RETRY_MAX_SECONDS))
-            for followed, _, _ in wanted:
-                if self._is_there(followed):
-                    self._unread[followed] = None
-            return
-        except RowRefused as refused:
-            for followed, _, _ in wanted:
-                for waiter in list(followed.waiters):
-                    self._leave(followed, waiter)
-                    self._fail(waiter.host, waiter.source, waiter.message, InvalidCall(refused.reason))
+            self._again(followed for followed, _, _ in wanted)
+            await self._pause(lost)
             return
         self._failures = 0
         for (followed, after, events), reading in zip(wanted, found, strict=True):
@@ -301,6 +307,43 @@ class Following:
                 if followed.last is None:
                     followed.last = reading.last
                 self._tell(followed, after, events, reading)
+
+    async def _apart(self, wanted: Collection[_Followed], lost: JournalUnavailable) -> None:
+        """Read fewer at once. One that cannot be read alone, for a damaged page say, waits without
+        holding up others.
+        """
+        if len(wanted) > 1:
+            self._at_once = max(1, min(len(wanted), self._at_once) // 2)
+            self._again(wanted)
+            await self._pause(lost)
+            return
+        for followed in wanted:
+            followed.failures += 1
+            pause = min(RETRY_SECONDS * followed.failures, RETRY_MAX_SECONDS)
+            logger.info("followers wait for the journal: %s", lost, extra={"action": "followers_wait"})
+            self._loop.call_later(pause, self._again, [followed])
+
+    def _refused(self, wanted: Collection[_Followed], refused: RowRefused) -> None:
+        """Read fewer at once, until it is known of which entity the server does not give a row."""
+        if len(wanted) > 1:
+            self._at_once = max(1, min(len(wanted), self._at_once) // 2)
+            self._again(wanted)
+            return
+        for followed in wanted:
+            for waiter in list(followed.waiters):
+                self._leave(followed, waiter)
+                self._fail(waiter.host, waiter.source, waiter.message, InvalidCall(refused.reason))
+
+    def _again(self, wanted: Iterable[_Followed]) -> None:
+        """Read for these once more."""
+        for followed in wanted:
+            if self._is_there(followed):
+                self._read_soon(followed)
+
+    async def _pause(self, lost: JournalUnavailable) -> None:
+        logger.info("followers wait for the journal: %s", lost, extra={"action": "followers_wait"})
+        self._failures += 1
+        await asyncio.sleep(min(RETRY_SECONDS * self._failures, RETRY_MAX_SECONDS))
 
     def _tell(self, followed: _Followed, after: int, events: bool, reading: Reading) -> None:
         """Answer the questions for which a read was made; those that stay unanswered wait."""

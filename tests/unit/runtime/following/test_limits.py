@@ -1,12 +1,14 @@
 """Followers at the edges: a standby that is away, limits, other threads, the end of the cluster."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from sharding_app import BufferFull, InvalidCall, Unavailable, WrongContext
 from sharding_app.client.following import Hub
 from sharding_app.entities.gateway import use_gateway
+from sharding_app.ports.journal import JournalUnavailable, Reading, RowRefused, Wanted
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.coordinator.terms import lowest_epoch, next_term
 from sharding_app.protocol.following import News, Question, decode_news, decode_question, encode
@@ -121,6 +123,36 @@ async def test_a_node_takes_no_more_than_its_limit() -> None:
                 await each.stop()
             await travel(40)
             assert [each.seq for each in await waiting] == [1]
+
+
+@pytest.mark.parametrize("error", [JournalUnavailable("missing chunk 0 (XX001)"), RowRefused("no text")])
+async def test_an_entity_that_cannot_be_read_holds_up_no_other(
+    cluster: MemoryCluster, error: Exception
+) -> None:
+    names = [str(number) for number in range(20)]
+    for name in names:
+        await bid(name, 1)
+    journal = cluster.nodes["node1"].node_ports.journal
+    real = journal.follow
+
+    async def read(wanted: Sequence[Wanted], page_bytes: int) -> list[Reading]:
+        if any(each.entity == "7" for each in wanted):
+            raise error
+        return await real(wanted, page_bytes)
+
+    journal.follow = read  # type: ignore[method-assign]
+    followers = {name: follow(name) for name in names}
+    await until(lambda: all(each.amounts == [1] for name, each in followers.items() if name != "7"))
+    await bid("8", 2, 3)
+    await until(lambda: followers["8"].amounts == [1, 2, 3])
+    assert not followers["7"].found
+    journal.follow = real  # type: ignore[method-assign]
+    if isinstance(error, JournalUnavailable):
+        await until(lambda: followers["7"].amounts == [1])
+    else:
+        assert isinstance(followers["7"].error, InvalidCall)
+    for each in followers.values():
+        await each.stop()
 
 
 async def test_a_question_that_waits_owes_nothing(cluster: MemoryCluster) -> None:
