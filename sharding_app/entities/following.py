@@ -95,6 +95,8 @@ def changes_sync(
             if seen is None:
                 return
             while (reply := _asked_sync(call())) is None:
+                if timeout is not None and now() - since >= timeout:
+                    return
                 time.sleep(RETRY_SECONDS)
             if reply != shown:
                 shown = reply

@@ -72,6 +72,24 @@ async def test_threads_follow(cluster: MemoryCluster) -> None:
         Auction.ref("1").sync.current.changes()  # type: ignore[attr-defined]
 
 
+async def test_a_thread_does_not_wait_for_a_query_that_is_never_answered(cluster: MemoryCluster) -> None:
+    await bid("1", 1)
+    asked: list[int] = []
+
+    def refuses(_: object) -> None:
+        asked.append(1)
+        if len(asked) > 50:
+            raise TimeoutError("it is asked for ever")
+
+    def read() -> list[int]:
+        return list(Auction.ref("1").sync.current.changes(timeout=0.2))  # type: ignore[attr-defined]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("sharding_app.entities.following._asked_sync", refuses)
+        assert await asyncio.to_thread(read) == []
+    assert asked
+
+
 async def test_another_loop_follows(cluster: MemoryCluster) -> None:
     await bid("1", 1)
 
