@@ -95,7 +95,9 @@ class Work:
                 extra={"action": "projection_failed"},
             )  # fmt: skip
             self._careful = CAREFUL_TURNS
-            return self._back_off() if again else 0.0
+            if again:
+                await asyncio.sleep(self._back_off())  # whatever is committed
+            return 0.0
         except NotReady as error:
             pause = self._back_off()
             if self._failures == 1:
@@ -119,7 +121,7 @@ class Work:
         if outcome.more:
             return 0.0
         await self._tidy()
-        return POLL_SECONDS
+        return 0.0 if outcome.paused else POLL_SECONDS
 
     async def _tidy(self) -> None:
         if self._number == 0 and self._now() - self._tidied_at >= TIDY_SECONDS:

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from sharding_app import EventSourced, Projection, applies, event, on
 from sharding_app.entities.happened import Happened
 from sharding_app.entities.projections import ProjectionType, projections
@@ -101,6 +103,23 @@ def test_a_commit_wakes_it() -> None:
         asyncio.get_running_loop().call_later(0.5, work.woken.set)
 
     assert 0.5 <= run(Scripted(), 1.0, wake)[1] < POLL_SECONDS
+
+
+def wake_often(work: Work) -> None:
+    """Commit ten times a second."""
+    for number in range(1, 100):
+        asyncio.get_running_loop().call_later(number / 10, work.woken.set)
+
+
+def test_a_resumed_one_goes_on_within_its_poll() -> None:
+    for beside in (lambda _: None, wake_often):
+        begun = run(Scripted(Outcome(paused=True), Outcome(paused=True)), 2.5 * POLL_SECONDS, beside)
+        assert begun[:3] == pytest.approx([0.0, POLL_SECONDS, 2 * POLL_SECONDS], abs=0.01)
+
+
+def test_commits_do_not_hurry_a_turn_that_fails_again_and_again() -> None:
+    begun = run(Scripted(*[HandlerFailed("no")] * 100), 8.0, wake_often)
+    assert len(begun) <= 8
 
 
 class CommittedDuringTheFirst(Scripted):
