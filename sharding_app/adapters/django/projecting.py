@@ -82,8 +82,11 @@ PAGE_BYTES = 4 * 1024 * 1024
 TIDY_ROWS = 5000
 IDLE_SECONDS = 60.0
 """The server ends a turn that has done nothing for this long: its process is frozen or gone."""
+SMALL_TURNS = 20
+"""Turns after one that rested for too long, until they handle twice as many events again."""
 MAX_ERROR_CHARS = 1000
-_AGAIN = ("40001", "40P01", "55P03", "25P03")
+_RESTED = "25P03"
+_AGAIN = ("40001", "40P01", "55P03", _RESTED)
 """Conflicts with other transactions, which the next turn may not have; and the end of a turn that
 rested for too long."""
 
@@ -168,6 +171,9 @@ class DjangoPart:
         self._journals = list(journals)
         self._alias = alias
         self._limits = limits or Limits(chunk=projection.batch_size)
+        self._divisor = 1
+        "Of the limits: a turn that rests for too long would be taken again and again, and in vain."
+        self._small_turns = 0
         self._begin = {
             "name": application_name(owner, "projection"),
             "lock_timeout": f"{round(lock_timeout_seconds * 1000)}ms",
@@ -218,6 +224,8 @@ class DjangoPart:
                 self._reach_journal()
             return work()
         except (DatabaseError, InterfaceError) as error:
+            if getattr(error.__cause__, "sqlstate", None) == _RESTED and self._divisor < self._limits.events:
+                self._divisor, self._small_turns = 2 * self._divisor, SMALL_TURNS
             # Of no handler. A journal that takes no writes, or lacks a table, stops its own turns:
             # another error would end those of all journals.
             raise NotReady(" ".join(str(error).split())) from error
@@ -249,10 +257,19 @@ class DjangoPart:
         """Look the projection up again: it was removed, or belongs to another server."""
         self._facts = None
 
+    def _limits_now(self) -> Limits:
+        """Return the limits of the next turn."""
+        if self._divisor > 1:
+            self._small_turns -= 1
+            if self._small_turns < 0:
+                self._divisor, self._small_turns = self._divisor // 2, SMALL_TURNS
+        limits, by = self._limits, self._divisor
+        return limits._replace(events=max(1, limits.events // by), chunk=max(1, limits.chunk // by))
+
     def take(self, first: int, last: int, *, careful: bool = False) -> Outcome:
         """Take a turn in this thread."""
         facts = self.facts()
-        steps = turn(first, last, facts.type_ids, self._limits, careful=careful)
+        steps = turn(first, last, facts.type_ids, self._limits_now(), careful=careful)
         outcome: Outcome | None = None
         kept: list[bool] = []
         try:

@@ -4,7 +4,7 @@ left out.
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
 import pytest
@@ -12,12 +12,14 @@ from asgiref.sync import sync_to_async
 from django.db import OperationalError, connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from sharding_app.adapters.django import projecting
 from sharding_app.adapters.django import projections as control
 from sharding_app.adapters.postgres import within
 from sharding_app.entities.happened import Happened
 from sharding_app.entities.projections import Projection, on, projections
 from sharding_app.errors import AskTimeout, ProjectionError
 from sharding_app.operations.projections import order
+from sharding_app.ports.projections import NotReady
 from tests.integration.adapters.django.projected import MADE, Account, Paid, Writer, journal, log, part, run
 from tests.integration.adapters.django.test_projecting import writer as journal_writer
 
@@ -299,3 +301,32 @@ def test_a_wait_for_the_standby_that_was_cancelled_is_waited_for_again(
     run(work)
     assert handled == [False] * 3
     assert has_all()
+
+
+def test_a_service_that_is_slow_gets_fewer_events_in_a_turn(
+    writer: Writer, posts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server ends the turns that rest for too long: the same events would come for ever."""
+    monkeypatch.setattr(projecting, "IDLE_SECONDS", 0.5)
+
+    async def paid(_: Any, happened: Happened[Paid]) -> None:
+        await asyncio.sleep(0.02)
+        posts.seen.append((happened.entity_id, happened.number))
+
+    work = part(posts, events=64, chunk=64)
+    run(work)
+    monkeypatch.setattr(posts, "paid", on(Paid)(paid))
+    for amount in range(60):
+        writer.append("a", amount)
+        writer.commit()
+    tries = 0
+    while not shows(posts):
+        tries += 1
+        assert tries < 30
+        with suppress(NotReady):
+            work._tended(lambda: work.take(0, 127))
+    assert list(dict.fromkeys(posts.seen)) == journal()
+    assert len(posts.seen) < 4 * 60
+    for _ in range(200):
+        work.take(0, 127)
+    assert work._limits_now().events == 64
