@@ -114,14 +114,16 @@ def _covers(positions: Iterable[Position], first: int, last: int) -> bool:
 
 
 def divided(positions: Iterable[Position], first: int, last: int) -> tuple[list[Position], list[Position]]:
-    """Divide positions at the ends of a range: those within, and those outside."""
+    """Divide positions at the ends of a range: those within, and those outside. The events that
+    were handled count within: joined again, the pieces have as many.
+    """
     mine: list[Position] = []
     others: list[Position] = []
     for each in sorted(positions):
         if each.first < first:
-            others.append(each._replace(last=first - 1))
+            others.append(each._replace(last=first - 1, events=0))
         if each.last > last:
-            others.append(each._replace(first=last + 1))
+            others.append(each._replace(first=last + 1, events=0))
         mine.append(each._replace(first=max(first, each.first), last=min(last, each.last)))
     return mine, others
 

@@ -106,6 +106,16 @@ def test_a_part_without_all_its_positions_waits_for_those_that_divide_or_join_th
     assert (asked, outcome) == ([Take(0, 9)], Outcome(more=True))
 
 
+def test_events_are_counted_once_however_often_positions_are_divided() -> None:
+    """Counted in each piece, they would grow beyond what the column takes."""
+    there = [at(0, 127, events=6)]
+    for _ in range(100):
+        for first, last in ((0, 42), (43, 84), (85, 127), (0, 63), (64, 127)):
+            mine, others = divided(there, first, last)
+            there = joined([*mine, *others])
+    assert there == [at(0, 127, events=6)]
+
+
 def test_neighbours_are_joined_if_they_have_come_equally_far() -> None:
     assert joined([at(5, 9, turn=3, events=4), at(0, 4, turn=7, events=2)]) == [at(0, 9, turn=7, events=6)]
     assert joined([at(0, 4, turn=3), at(5, 9, turn=7)]) == [at(0, 9, turn=7)], "a turn never goes back"
