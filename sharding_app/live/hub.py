@@ -58,6 +58,9 @@ MOST_BYTES = 1024 * 1024
 """For a browser that cannot be asked. Then its connection ends, and it comes again."""
 MESSAGE_BYTES = 256 * 1024
 THREADS = 4
+"""For looks at rights."""
+TEMPLATE_THREADS = 2
+"""Apart from those: while a hook or the database does not answer, public views are shown."""
 RIGHTS_SECONDS = 10.0
 """For one look at a login's rights. Later it is not known what it may."""
 STALE = 6
@@ -262,6 +265,7 @@ class Hub:
         self._checking: asyncio.Task[None] | None = None
         self.loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="sharding-live")
+        self._painters = ThreadPoolExecutor(TEMPLATE_THREADS, thread_name_prefix="sharding-live-page")
 
     # -- For connections ---------------------------------------------------------------------------
 
@@ -380,7 +384,8 @@ class Hub:
         """End everything, as its loop ends."""
         for seat in list(self.seats):
             self.leave(seat)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._threads, self._painters):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def _wake_some(self) -> None:
         for seat in list(itertools.islice(self._ready, WAKE_AT_ONCE)):
@@ -471,7 +476,7 @@ class Hub:
             while behind := [each for each in watch.forms.values() if each.version != watch.version]:
                 form, value, version = behind[0], watch.value, watch.version
                 try:
-                    html = await self._in_thread(partial(values.html_of, form.topic, value))
+                    html = await self._in_thread(self._painters, partial(values.html_of, form.topic, value))
                     self._show(form, html, version)
                 except Exception as error:  # noqa: BLE001 (told and logged)
                     self._fail(form, version, error)
@@ -554,7 +559,7 @@ class Hub:
         """Ask for rights. Raises RightsUnknown."""
         try:
             async with asyncio.timeout(RIGHTS_SECONDS):
-                return await self._in_thread(partial(self._judge, scope, topics))
+                return await self._in_thread(self._threads, partial(self._judge, scope, topics))
         except Exception as error:
             raise RightsUnknown(told(error)) from error
 
@@ -562,8 +567,8 @@ class Hub:
         user = self._find_user(scope)
         return {each: self._may_watch(each, user) for each in topics}
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await self.loop.run_in_executor(self._threads, _with_connections, work)
+    async def _in_thread(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        return await self.loop.run_in_executor(pool, _with_connections, work)
 
 
 def _with_connections(work: Callable[[], T]) -> T:

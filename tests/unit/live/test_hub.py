@@ -319,6 +319,30 @@ def test_a_hook_that_hangs_holds_up_no_other_check(soon: Limits, monkeypatch: py
     play(scene, soon)
 
 
+def test_hooks_that_hang_hold_up_no_template_of_a_public_view(
+    soon: Limits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hubs, "RIGHTS_SECONDS", 0.05)
+    monkeypatch.setattr(values, "html_of", lambda topic, value: str(value))
+    goes_on = threading.Event()
+
+    async def scene(stage: Stage) -> None:
+        stage.entities.values |= {"vase": 1, "jug": 1}
+        open_to_all = await stage.browser(token("jug", template="jug.html"))
+        guarded = [await stage.browser(token("vase", "secret"), cookie=str(n)) for n in range(hubs.THREADS)]
+        for each in guarded:
+            await each.sees(1)
+        stage.may = lambda topic, user: goes_on.wait(20)
+        await until(lambda: all(each.seat.unsure for each in guarded))
+        stage.entities.change("jug", 2)
+        try:
+            await open_to_all.sees({"key": key_of(token("jug", template="jug.html")), "html": "2"})
+        finally:
+            goes_on.set()
+
+    play(scene, soon)
+
+
 def test_rights_that_were_not_checked_for_long_count_no_more() -> None:
     async def scene(stage: Stage) -> None:
         stage.entities.values["vase"] = 1
