@@ -1,6 +1,8 @@
 -- Follow types from now on, or no more. Appends hold the rows of their shards to the end, and a coordinator that makes
--- new ones holds the type's row: so whatever was not written down as a change is committed when this has ended.
-CREATE FUNCTION @schema@.sharding_follow_v1(types integer[], wanted boolean) RETURNS void LANGUAGE plpgsql AS $follow$
+-- new ones holds the type's row: so whatever was not written down as a change is committed when this has ended. While it
+-- waits for one append, the shards before that one take none: so it waits for no longer than an append would, and fails.
+CREATE FUNCTION @schema@.sharding_follow_v1(types integer[], wanted boolean) RETURNS void LANGUAGE plpgsql
+    SET lock_timeout = '2s' AS $follow$
 BEGIN
     PERFORM 1 FROM @schema@.sharding_type t
         WHERE t.id = ANY (types) AND t.followed <> wanted ORDER BY t.id FOR UPDATE;

@@ -693,6 +693,41 @@ def test_a_skipped_event_stays_skipped_whatever_is_under_way(writer: Writer) -> 
     assert log() == [("a", 1, 1), ("a", 3, 3)]
 
 
+def test_appends_go_on_while_one_that_does_not_end_is_waited_for(writer: Writer) -> None:
+    """A new projection holds the rows of shards while it waits for that of another one."""
+    value(
+        "INSERT INTO sharding_shard (type_id, shard, epoch, home, step)"
+        " SELECT type_id, 1, 1, 'n', 'home' FROM sharding_shard RETURNING 1"
+    )
+    hangs = Writer(dict(wiring.conninfo("default")))
+    hangs.connection.execute("SELECT FROM sharding_shard WHERE shard = 1 FOR SHARE")
+    refused: list[NotReady] = []
+    work = part()
+
+    def make() -> None:
+        try:
+            work._tended(work.facts)
+        except NotReady as error:
+            refused.append(error)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    in_time(waits_for_a_lock)
+    writer.connection.execute("SET lock_timeout = '20s'")
+    try:
+        writer.append("a", 1)
+        thread.join(20)
+    finally:
+        writer.commit()
+        hangs.close()
+        thread.join()
+    assert len(refused) == 1
+    run(work)
+    is_exact()
+
+
 def test_a_type_is_followed_whatever_is_removed_beside(writer: Writer) -> None:
     """Another projection of the type is being removed while this one is made."""
     with connection.cursor() as cursor:
