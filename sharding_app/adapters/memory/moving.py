@@ -181,6 +181,8 @@ class MemoryMover:
     def _begin(self) -> Steps[None]:
         if self._cluster.cluster.types[self._name].wanted:
             raise CannotMove(f"{self._name} is being resized: wait until that is done.")
+        if self._cluster.cluster.types[self._name].numbering != self._numbering:
+            raise CannotMove(f"{self._name} was resized since this command has looked at it.")
         yield from self._writes.begin_move(self._type_id, self._shards, self.wanted.target)
 
     async def _prepare(self, shards: Sequence[ShardId]) -> bool:

@@ -62,6 +62,7 @@ from sharding_app.protocol import moving as moves
 from sharding_app.protocol.ids import Epoch, ShardId
 from sharding_app.protocol.journals import CLUSTERS_OWN, PROJECTION_WORKERS
 from sharding_app.protocol.moving import CannotMove, Limits, Step, listed, opened
+from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.whereabouts import Whereabouts
 
 LIMITS = Limits()
@@ -85,6 +86,7 @@ class Wanted(NamedTuple):
 
     type: str
     type_id: int
+    numbering: Numbering
     places: Whereabouts
     target: str
     shards: Mapping[str, Sequence[ShardId]]
@@ -120,7 +122,7 @@ def plan(cluster: Connection, type_name: str, target: str, shards: Sequence[Shar
             if journal != target and (shards is None or shard in shards):
                 found.setdefault(journal, []).append(shard)
         places = whereabouts_of(rows(cluster, "whereabouts", {"type_id": number})[0])
-        wanted = Wanted(type_name, number, places, target, found)
+        wanted = Wanted(type_name, number, numbering, places, target, found)
         _refuse_known(cluster, wanted)
         return wanted
     raise UnknownTypes([type_name])
@@ -381,11 +383,14 @@ class _Move(_Remains):
                     f"An erasure goes through copies that shards of {wanted.type} have left: wait until it has ended."
                 )
             self._cluster.execute("SELECT FROM sharding_type WHERE id = %s FOR UPDATE", [self._type_id])
-            ((resizing,),) = self._cluster.execute(
-                "SELECT shards_wanted > 0 FROM sharding_type WHERE id = %s", [self._type_id]
-            ).fetchall()
-            if resizing:
+            numbering = Numbering(*rows(self._cluster, "journal_numbers", {"type_id": self._type_id})[0])
+            if numbering.resizing:
                 raise CannotMove(f"{wanted.type} is being resized: wait until that is done.")
+            if numbering != wanted.numbering:
+                # By the former numbers other entities would be copied than those of the shards.
+                raise CannotMove(
+                    f"{wanted.type} was resized since this command has looked at it. Run the command again."
+                )
             given = {
                 "type_id": self._type_id, "shards": self._shards, "source": self._from, "target": wanted.target,
             }  # fmt: skip

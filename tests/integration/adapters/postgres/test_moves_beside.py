@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sharding_app.adapters.postgres import left_copies
+from sharding_app.adapters.postgres import left_copies, moving
 from sharding_app.adapters.postgres.deletion import ShardsMove, remove_journal
 from sharding_app.adapters.postgres.joined_journals import Journals
 from sharding_app.adapters.postgres.left_copies import NotDeleted, delete_left_copies, erase_in_copies
@@ -132,3 +132,28 @@ def test_an_erasure_deletes_nothing_of_a_shard_that_comes_meanwhile(
     assert both.stored(both.places()[5], {5}) == before
     both.move("", shards=[5])
     assert both.stored("", {5}) == before
+
+
+@pytest.mark.parametrize("number", [4, 16])
+def test_a_resize_before_the_beginning_leaves_no_entity_behind(
+    both: Both, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The command stands still between its look at the type and its beginning. By the former number
+    it would take other entities along than those of the shards.
+    """
+    both.fill("")
+    both.run("", "UPDATE sharding_type SET extractor = 'hash:crc32-1'")
+    refuse = moving._refuse_nodes
+
+    def stands_still(*args: Any) -> None:
+        refuse(*args)
+        test_moving.resize(both, number)
+
+    with monkeypatch.context() as patch, suppress(CannotMove):
+        patch.setattr(moving, "_refuse_nodes", stands_still)
+        both.move(shards=[3])
+    if both.places()[3] != THERE:
+        both.move(shards=[3])
+    mine = {each for each in IDS if shard_of(each, number) == 3}
+    there = both.run(THERE, "SELECT DISTINCT entity FROM sharding_event")
+    assert {entity for (entity,) in there} == mine
