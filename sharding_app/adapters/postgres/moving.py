@@ -433,11 +433,7 @@ class _Move(_Remains):
         copy begins again: its last rows may be missing there, or those that it was made of.
         """
         number, run = self._type_id, self._source.execute
-        ((partitioning,),) = run("SELECT to_regclass('sharding_partitioning') IS NOT NULL").fetchall()
-        if partitioning:
-            raise CannotMove(
-                f"The layout of {self._names(self._from)} is being changed: end that first (manage.py sharding_partition)."
-            )
+        self._refuse_partitioning()
         _make_tables(self._source)
         lineages = ", ".join(rows(each, "move_lineage", {})[0][0] for each in (self._source, self._target))
         found = run(
@@ -469,7 +465,19 @@ class _Move(_Remains):
                             sql.SQL(image), sql.Literal(str(number)),
                         )
                     )  # fmt: skip
+            # A change of the layout may have begun while the triggers waited for the table. Another
+            # one waits for them now, and then sees the tables that were made above.
+            self._refuse_partitioning()
         return False
+
+    def _refuse_partitioning(self) -> None:
+        ((partitioning,),) = self._source.execute(
+            "SELECT to_regclass('sharding_partitioning') IS NOT NULL"
+        ).fetchall()
+        if partitioning:
+            raise CannotMove(
+                f"The layout of {self._names(self._from)} is being changed: end that first (manage.py sharding_partition)."
+            )
 
     # -- The copy ------------------------------------------------------------------------------
 

@@ -239,6 +239,9 @@ def _begin(connection: Connection, wanted: Mapping[int, int], by: str) -> None:
                 " FOR EACH STATEMENT EXECUTE FUNCTION sharding_note_touched_v1()"
             ).format(sql.Identifier(f"sharding_touched_{event.lower()}"), sql.SQL(event), sql.SQL(table))
         )
+    # The table is locked by now. What has come meanwhile would stay with the former one, such as
+    # the triggers of a move of shards.
+    _refuse_obstacles(connection)
 
 
 def _make(connection: Connection, name: str, number: int, parts: int, storage: str) -> None:

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from sharding_app.adapters.postgres import left_copies, moving
+from sharding_app.adapters.postgres import left_copies, moving, partitioning
 from sharding_app.adapters.postgres.deletion import ShardsMove, remove_journal
 from sharding_app.adapters.postgres.joined_journals import Journals
 from sharding_app.adapters.postgres.left_copies import NotDeleted, delete_left_copies, erase_in_copies
 from sharding_app.adapters.postgres.moving import move_shards
+from sharding_app.adapters.postgres.partitioning import CannotPartition, change_layout
+from sharding_app.adapters.postgres.partitioning import cancel as cancel_layout
 from sharding_app.ports.journal import Erasure
 from sharding_app.protocol.ids import shard_of
 from sharding_app.protocol.moving import CannotMove
@@ -157,3 +159,43 @@ def test_a_resize_before_the_beginning_leaves_no_entity_behind(
     mine = {each for each in IDS if shard_of(each, number) == 3}
     there = both.run(THERE, "SELECT DISTINCT entity FROM sharding_event")
     assert {entity for (entity,) in there} == mine
+
+
+def test_a_layout_is_not_changed_under_a_move_that_has_begun_meanwhile(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new table would lack the triggers that note which rows are to be copied again."""
+    both.fill("", IDS[:20])
+    steps = move_shards(both.params[""], further(both), TYPE, THERE, None, "me", names=alias)
+    refuse = partitioning._refuse_obstacles
+
+    def stands_still(*args: Any) -> None:
+        refuse(*args)
+        if not test_moving.watched(both, ""):
+            next(steps)
+
+    monkeypatch.setattr(partitioning, "_refuse_obstacles", stands_still)
+    with pytest.raises(CannotPartition, match="sharding_move_journal"):
+        list(change_layout(both.params[""], {}, "me"))
+    assert [step.name for step in steps][-1] == "done"
+
+
+def test_no_move_begins_beside_a_change_of_the_layout(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The change has begun while the move waits for the table, behind its first look."""
+    both.fill("", IDS[:20])
+    changes = change_layout(both.params[""], {}, "me")
+    make = moving._make_tables
+
+    def waits(*args: Any) -> None:
+        make(*args)
+        if not both.run("", "SELECT to_regclass('sharding_partitioning')::text")[0][0]:
+            next(changes)
+
+    monkeypatch.setattr(moving, "_make_tables", waits)
+    try:
+        with pytest.raises(CannotMove, match="layout of default"):
+            both.move()
+        assert test_moving.watched(both, "") == 0
+    finally:
+        changes.close()
+        assert cancel_layout(both.params[""], "me")
