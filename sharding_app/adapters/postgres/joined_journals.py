@@ -340,6 +340,14 @@ class Journals(Archive):
         self._connection.execute(QUERIES["journal_spread"], wanted)
         self._look(self.type(name))
 
+    def refuse_others(self, known: KnownType, firsts: Mapping[EntityId, int], shards: Sequence[int]) -> None:
+        for part, (entities, there) in self._parted([*firsts], shards):
+            part.refuse_others(known, {each: firsts[each] for each in entities}, there)
+
+    def compare_events(self, known: KnownType, rows: Sequence[StoredRow], shards: Sequence[int]) -> None:
+        for part, given in self._parted(rows, shards):
+            part.compare_events(known, *given)
+
     def put_snapshots(self, known: KnownType, rows: Sequence[StoredSnapshot], shards: Sequence[int]) -> int:
         return sum(part.put_snapshots(known, *given) for part, given in self._parted(rows, shards))
 

@@ -8,7 +8,7 @@ the epochs that the beginning has raised. A row that is there already is compare
 changed: a row that differs, or an event that would leave a gap, ends the import (`Contradiction`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import psycopg
@@ -234,6 +234,21 @@ class Transfer:
         with self._connection.transaction():
             self._connection.execute(QUERIES["import_begin"], {"type_id": number, "type": name, "by": by})
 
+    def refuse_others(self, known: KnownType, firsts: Mapping[EntityId, int], shards: Sequence[int]) -> None:
+        """Refuse entities that have a history of their own; `firsts`: the numbers of their first
+        events in the file. Raises Contradiction.
+        """
+        given = {"type_id": known.number, "entities": list(firsts), "firsts": list(firsts.values())}
+        for (what,) in self._rows("import_others", given):
+            raise Contradiction(what)
+
+    def compare_events(self, known: KnownType, rows: Sequence[StoredRow], shards: Sequence[int]) -> None:
+        """Compare a page with what is there, before a snapshot of the file stands in front of it.
+        Raises Contradiction.
+        """
+        for (what,) in self._rows("import_differs", {"type_id": known.number, **_columns(rows)}):
+            raise Contradiction(what)
+
     def put_snapshots(self, known: KnownType, rows: Sequence[StoredSnapshot], shards: Sequence[int]) -> int:
         """Put a page back; return how many were missing. Raises NodesAlive, Contradiction."""
         return self._put(
@@ -255,19 +270,7 @@ class Transfer:
 
         Projections had passed what was archived, so none of them learns of it again.
         """
-        values: dict[str, Any] = {
-            "entities": [each.entity for each in rows],
-            "seqs": [each.seq for each in rows],
-            "shards": list(shards),
-            "names": [each.name for each in rows],
-            "versions": [each.version for each in rows],
-            "payloads": [each.payload for each in rows],
-            "command_ids": [each.command_id for each in rows],
-            "commands": [each.command for each in rows],
-            "replies": [each.reply for each in rows],
-            "partials": [each.partial for each in rows],
-            "ats": [each.at for each in rows],
-        }
+        values = {**_columns(rows), "shards": list(shards), "ats": [each.at for each in rows]}
         here = {(each.entity, each.seq) for each in rows}
         first = [each for each in rows if (each.entity, each.seq - 1) not in here]
         before = {"entities": [each.entity for each in first], "seqs": [each.seq for each in first]}
@@ -317,3 +320,18 @@ class Transfer:
 
     def _rows(self, query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
         return self._connection.execute(QUERIES[query], params).fetchall()
+
+
+def _columns(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    """Return what statements compare of events, by columns."""
+    return {
+        "entities": [each.entity for each in rows],
+        "seqs": [each.seq for each in rows],
+        "names": [each.name for each in rows],
+        "versions": [each.version for each in rows],
+        "payloads": [each.payload for each in rows],
+        "command_ids": [each.command_id for each in rows],
+        "commands": [each.command for each in rows],
+        "replies": [each.reply for each in rows],
+        "partials": [each.partial for each in rows],
+    }

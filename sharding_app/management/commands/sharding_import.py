@@ -2,8 +2,11 @@
 written.
 """
 
+import heapq
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.deletion import NodesAlive
 from sharding_app.adapters.postgres.joined_journals import Journals, JournalsUnread
 from sharding_app.adapters.postgres.transfer import (
+    HIGHEST_NUMBER,
     Contradiction,
     KnownType,
     StoredRow,
@@ -119,6 +123,7 @@ class Command(DatabaseCommand):
                         stored, there, others = stored + number, there + rows, others + differ
                         progress(f"{stored + there} rows")
                 else:
+                    _compare(transfer, known, code, path, only, is_archive=header.archived)
                     for page in _pages(path, only):
                         number = _put_page(transfer, known, code, page, header.archived)
                         stored, there = stored + number, there + len(page) - number
@@ -193,6 +198,39 @@ def _pages(path: Path, only: str | None) -> Iterator[list[Row]]:
         page.append(row)
     if page:
         yield page
+
+
+def _compare(
+    transfer: Transfer, known: KnownType, code: EntityType | None, path: Path, only: str | None, *,
+    is_archive: bool,
+) -> None:  # fmt: skip
+    """Refuse a file of another history before a row of it is put back. Its snapshots come before
+    its events: one of them would be the state of what is there.
+    """
+    for firsts in _firsts(path, only):
+        transfer.refuse_others(known, firsts, [_shard(known, code, each) for each in firsts])
+    for page in () if is_archive else _pages(path, only):
+        if events := [_event(each) for each in page if isinstance(each, EventLine)]:
+            transfer.compare_events(known, events, [_shard(known, code, each.entity) for each in events])
+
+
+def _firsts(path: Path, only: str | None) -> Iterator[dict[str, int]]:
+    """Read the numbers of the first events of entities, many at a time. One that has a snapshot
+    alone was erased while it was exported.
+    """
+    events = (row for _, row in lines(path) if isinstance(row, EventLine))
+    snapshots = (row for _, row in lines(path) if isinstance(row, SnapshotLine))
+    by_entity = attrgetter("entity")
+    firsts: dict[str, int] = {}
+    for entity, found in groupby(heapq.merge(events, snapshots, key=by_entity), by_entity):
+        if only not in (None, entity):
+            continue
+        firsts[entity] = next((each.seq for each in found if isinstance(each, EventLine)), HIGHEST_NUMBER)
+        if len(firsts) >= PAGE_ROWS:
+            yield firsts
+            firsts = {}
+    if firsts:
+        yield firsts
 
 
 def _put_page(

@@ -162,6 +162,41 @@ def test_what_contradicts_the_journal_is_refused(tmp_path: Path) -> None:
     assert everything() == []
 
 
+@pytest.mark.parametrize("events", [1, 2, 20])
+def test_a_history_that_has_begun_anew_is_left_as_it_is(tmp_path: Path, events: int) -> None:
+    """A snapshot of the former life would be its state, in front of all or some of its events."""
+    path = tmp_path / "alice.jsonl"
+    run("sharding_export", "shop.Cart", "alice", "--to", path)
+    begin_anew(events)
+    before = everything()
+    told = "event 3 of 'alice' is another one" if events > 2 else "events of 'alice' are there, and none"
+    with pytest.raises(CommandError, match=told):
+        run("sharding_import", path)
+    assert everything() == before
+
+
+def begin_anew(events: int) -> None:
+    """Erase alice, and let her store that many events again."""
+    ((shard,),) = execute("SELECT DISTINCT shard FROM sharding_event WHERE entity = 'alice'")
+    execute("DELETE FROM sharding_event WHERE entity = 'alice'")
+    execute("DELETE FROM sharding_snapshot WHERE entity = 'alice'")
+    execute("INSERT INTO sharding_event (type_id, entity, seq, shard, epoch, name, version, payload)"
+        " SELECT type_id, 'alice', n, shard, epoch, 'Anew', 1, '{}' FROM sharding_shard, generate_series(1, %s) n"
+        " WHERE type_id = %s AND shard = %s", events, CART, shard)  # fmt: skip
+
+
+@pytest.mark.parametrize("events", [0, 2, 3])
+def test_an_interrupted_import_goes_on(tmp_path: Path, events: int) -> None:
+    """It has put back all snapshots, and some events of the entity."""
+    before, path = everything(), tmp_path / "carts.jsonl"
+    run("sharding_export", "shop.Cart", "--to", path)
+    execute(
+        "DELETE FROM sharding_event WHERE entity > 'alice' OR (entity = 'alice' AND seq >= 3 + %s)", events
+    )
+    run("sharding_import", path)
+    assert everything() == before
+
+
 def test_a_living_host_is_no_place_to_put_rows_back(tmp_path: Path) -> None:
     path = tmp_path / "carts.jsonl"
     run("sharding_export", "shop.Cart", "--to", path)
