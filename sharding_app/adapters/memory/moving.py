@@ -79,6 +79,9 @@ class MemoryMover:
         self._shards = sorted(wanted.shards)
         self._moving = set(wanted.shards)
         self._known: dict[ShardId, Epoch] = {}
+        self._staged = Rest([], {}, {})
+        self._left_out: set[str] = set()
+        "Timers that are not put into the target before the switch."
         self._writes = ClusterWrites(self._cluster)
         self._lines = {
             place: Connection(server, client, line="moving", lock_seconds=LOCK_SECONDS)
@@ -495,14 +498,9 @@ class MemoryMover:
         for message, mark in rest.marks.items():
             number, shard, _, entity = mark.taker
             messages.marks[message] = mark._replace(taker=(number, shard, held[shard], entity))
-        gone: set[str] = set()
-        for own, other in self._of_one_key(rest):
-            gone.add(own.row.id if other.at > own.at else other.row.id)
-        for message in gone:
-            messages.pop(message)
-        for each in [one for one in rest.messages if one.row.id not in gone]:
-            messages.put(each._replace(row=each.row._replace(epoch=held[each.row.shard])))
-            messages.types.add(self._type_id)
+        self._staged = rest
+        self._left_out = {own.row.id for own, _ in self._of_one_key(rest)}
+        self._put_messages([each for each in rest.messages if each.row.id not in self._left_out], held)
         for message in [each for each in self._settled(shards, rest) if each in messages.rows]:
             stored = messages.rows[message]
             if not messages.marks[message].partial:
@@ -510,6 +508,22 @@ class MemoryMover:
             elif not stored.parked:
                 failures = stored.failures + 1
                 messages.put(stored._replace(parked=True, failures=failures, error=PARTLY_ELSEWHERE))
+
+    def _put_messages(self, given: Sequence[Stored], held: Mapping[ShardId, Epoch]) -> None:
+        for each in given:
+            self._target.messages.put(each._replace(row=each.row._replace(epoch=held[each.row.shard])))
+            self._target.messages.types.add(self._type_id)
+
+    def _replace_timers(self, raised: Mapping[ShardId, Epoch]) -> None:
+        """Let the later one count of two timers with one key, as soon as the shards lie here."""
+        come = set(self._left_out)
+        for own, other in self._of_one_key(self._staged):
+            if other.at > own.at:
+                come.discard(own.row.id)
+            else:
+                self._target.messages.pop(other.row.id)
+                come.add(own.row.id)
+        self._put_messages([each for each in self._staged.messages if each.row.id in come], raised)
 
     def _of_one_key(self, rest: Rest) -> list[tuple[Stored, Stored]]:
         """Return timers of entities that come to the cluster's own database, with those of the same
@@ -591,6 +605,8 @@ class MemoryMover:
         """
         rows, shards = self._cluster.cluster, sorted(raised)
         yield Lock(type_key(self._name))
+        for _, other in self._of_one_key(self._staged):
+            yield Lock(message_key(other.row.id))
         for shard in shards:
             yield Lock(shard_key(self._type_id, shard))
         yield Pause.COMMIT
@@ -601,6 +617,8 @@ class MemoryMover:
         if len(there) < len(shards) or rows.at_step(self._name, shards, "closed") != shards:
             raise CannotMove(opened(raised))
         self._forget_caught_up(shards)
+        if not self.wanted.target:
+            self._replace_timers(raised)
         rows.switch(self._name, shards, self.wanted.target)
         return len(shards)
 

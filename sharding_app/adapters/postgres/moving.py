@@ -330,6 +330,10 @@ class _Move(_Remains):
     ) -> None:  # fmt: skip
         super().__init__(wanted, journal, shards, cluster, source, names)
         self._target = target
+        self._switching = cluster if wanted.target else target
+        "Leads to the cluster's own database: where that is the target, with the staged rows."
+        self._left_out: list[str] = []
+        "Timers that are not put into the target before the switch."
         self._by = by
         self._known: dict[ShardId, Epoch] = {}
         "Epochs of the shards' rows in a further target, as this command has written them."
@@ -337,7 +341,7 @@ class _Move(_Remains):
         self._copying: dict[str, Iterator[int]] = {}
         "By table: the pieces that are left."
         self._followers = Followers(
-            wanted.type, wanted.type_id, wanted.places, cluster, source, journal, wanted.target, names
+            wanted.type, wanted.type_id, wanted.places, self._switching, source, journal, wanted.target, names
         )
 
     def run(self, at_once: int) -> Iterator[Step]:
@@ -547,8 +551,8 @@ class _Move(_Remains):
 
     def _switch(self, raised: Mapping[ShardId, Epoch]) -> int:
         say = self._say_so if self._from else self._leave_clusters_own
-        briefly(self._cluster, partial(say, raised), TRIES_WHILE_CLOSED)
-        secure(self._cluster)
+        briefly(self._switching, partial(say, raised), TRIES_WHILE_CLOSED)
+        secure(self._switching)
         self._copy.moving -= raised.keys()
         return len(raised)
 
@@ -587,16 +591,10 @@ class _Move(_Remains):
             self._target.execute("LOCK TABLE sharding_taken IN SHARE ROW EXCLUSIVE MODE")
             held = self._hold(shards)
             self._clear_rest(shards)
-            replaced = [] if self._wanted.target else self._replaced_timers(shards)
+            self._left_out = [own for own, *_ in self._of_one_key()]
             for _, into, columns, _ in tables:
-                but = sql.SQL(_BUT).format(sql.Literal(replaced)) if into == "message" else sql.SQL("")
-                selected = select_of_shards(f"staged_{into}", columns, self._type_id, held, but)
-                statement = sql.SQL("INSERT INTO {} ({}) {}").format(
-                    sql.Identifier(f"sharding_{into}"),
-                    sql.SQL(", ").join(sql.Identifier(each) for each in columns.split(", ")),
-                    selected,
-                )
-                self._target.execute(statement)
+                but = sql.SQL(_BUT).format(sql.Literal(self._left_out)) if into == "message" else sql.SQL("")
+                self._unstage(into, columns, held, but)
             self._target.execute(
                 QUERIES["move_settle_marks"],
                 {"type_id": self._type_id, "shards": list(shards), "partly": PARTLY_ELSEWHERE},
@@ -611,29 +609,48 @@ class _Move(_Remains):
         self._target.execute(QUERIES["move_clear_remembered"], named)
         self._target.execute(QUERIES["move_clear_marks"], named)
 
-    def _replaced_timers(self, shards: Sequence[ShardId]) -> list[str]:
-        """Let the later one count of two timers of an entity with one key, its own and one from
-        outside, as where both lie in one journal. Delete those that are here, and return those that
-        do not come along.
+    def _unstage(
+        self, table: str, columns: str, held: Mapping[ShardId, Epoch], condition: sql.Composable
+    ) -> None:
+        statement = sql.SQL("INSERT INTO {} ({}) {}").format(
+            sql.Identifier(f"sharding_{table}"),
+            sql.SQL(", ").join(sql.Identifier(each) for each in columns.split(", ")),
+            select_of_shards(f"staged_{table}", columns, self._type_id, held, condition),
+        )
+        self._target.execute(statement)
+
+    def _of_one_key(self) -> list[tuple[str, str, bool]]:
+        """Return staged timers that come to the cluster's own database, with those of the same keys
+        there, and whether the staged ones are the later ones. The others were set from outside.
         """
-        named = {"type_id": self._type_id, "shards": list(shards)}
+        if self._wanted.target:
+            return []
         own = self._target.execute(
             "SELECT entity, key, id, at FROM pg_temp.sharding_staged_message WHERE key IS NOT NULL"
         ).fetchall()
         keys = {"entities": [each[0] for each in own], "keys": [each[1] for each in own]}
         outside = {
             (entity, key): (message, at)
-            for entity, key, message, at in rows(self._target, "move_timers", named | keys)
+            for entity, key, message, at in rows(
+                self._target, "move_timers", {"type_id": self._type_id, **keys}
+            )
         }
-        replaced: list[str] = []
-        gone: list[str] = []
-        for entity, key, message, at in own:
-            if (entity, key) in outside:
-                other, other_at = outside[entity, key]
-                replaced += [message] if other_at > at else []
-                gone += [other] if other_at <= at else []
+        return [
+            (message, outside[entity, key][0], outside[entity, key][1] <= at)
+            for entity, key, message, at in own
+            if (entity, key) in outside
+        ]
+
+    def _replace_timers(self, raised: Mapping[ShardId, Epoch]) -> None:
+        """Let the later one count of two timers of an entity with one key, its own and one from
+        outside, as where both lie in one journal. Until the shards lie here, both fire.
+        """
+        found = self._of_one_key()
+        gone = [other for _, other, is_later in found if is_later]
         self._target.execute("DELETE FROM sharding_message WHERE id = ANY (%s)", [gone])
-        return replaced
+        come = {own for own, _, is_later in found if is_later} | set(self._left_out)
+        come -= {own for own, _, is_later in found if not is_later}
+        self._unstage("message", MESSAGE, raised, sql.SQL("AND r.id = ANY ({})").format(sql.Literal([*come])))
 
     def _clear_rest_held(self, shards: Sequence[ShardId]) -> None:
         with self._target.transaction():
@@ -645,22 +662,26 @@ class _Move(_Remains):
         or goes on.
         """
         self._hold_type()
-        self._cluster.execute("LOCK TABLE sharding_projection, sharding_position IN SHARE ROW EXCLUSIVE MODE")
+        self._switching.execute(
+            "LOCK TABLE sharding_projection, sharding_position IN SHARE ROW EXCLUSIVE MODE"
+        )
         if why := self._followers.unpassed(list(raised)):
             raise CannotMove(why)
         self._followers.let_go(list(raised))
+        if not self._wanted.target:
+            self._replace_timers(raised)
         values = {
             "type_id": self._type_id, "shards": list(raised), "epochs": list(raised.values()), "source": self._from,
             "target": self._wanted.target, "from": self._names(self._from), "to": self._names(self._wanted.target),
             "by": self._by,
         }  # fmt: skip
-        ((switched,),) = rows(self._cluster, "move_switch", values)
+        ((switched,),) = rows(self._switching, "move_switch", values)
         if switched < len(raised):
             raise CannotMove(opened(raised))
 
     def _hold_type(self) -> None:
         """Lock first what closings and resizes lock first."""
-        self._cluster.execute("SELECT FROM sharding_type WHERE id = %s FOR NO KEY UPDATE", [self._type_id])
+        self._switching.execute("SELECT FROM sharding_type WHERE id = %s FOR NO KEY UPDATE", [self._type_id])
 
     # -- The end -------------------------------------------------------------------------------
 

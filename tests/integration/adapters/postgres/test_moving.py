@@ -611,9 +611,10 @@ def lies_there(both: Both, shards: list[int]) -> None:
     both.delete()
 
 
-@pytest.mark.parametrize(("seconds", "left"), [(-60, "own"), (60, "outside")])
-def test_of_two_timers_with_one_key_the_later_one_counts(both: Both, seconds: int, left: str) -> None:
-    """One from outside lies in DATABASE, where its entity's own timer comes to."""
+def two_timers(both: Both, seconds: int) -> None:
+    """An entity of shard 3, which lies in the further journal, has a timer there, and one with the
+    same key was set from outside that many seconds later.
+    """
     lies_there(both, [3])
     entity = message_of(3)
     both.run(
@@ -628,9 +629,34 @@ def test_of_two_timers_with_one_key_the_later_one_counts(both: Both, seconds: in
         " VALUES (1, 3, NULL, %s, 'outside', 5, 0, 'shop.Cart', %s, 'go', '\\x01', now(), 'k', now() + %s * interval '1 s')",
         entity, entity, seconds,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(("seconds", "left"), [(-60, "own"), (60, "outside")])
+def test_of_two_timers_with_one_key_the_later_one_counts(both: Both, seconds: int, left: str) -> None:
+    """One from outside lies in DATABASE, where its entity's own timer comes to."""
+    two_timers(both, seconds)
     both.move("", shards=[3])
     assert both.run("", "SELECT id FROM sharding_message WHERE key = 'k'") == [(left,)]
     assert both.run(THERE, "SELECT FROM sharding_message WHERE key = 'k'") == []
+
+
+@pytest.mark.parametrize("seconds", [-60, 60])
+def test_both_timers_stay_while_the_shard_does(
+    both: Both, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    """The command dies before its switch. The shard lies where it was, and both timers fire."""
+    two_timers(both, seconds)
+
+    def dies(*_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(moving._Move, "_switch", dies)
+        with pytest.raises(Killed):
+            both.move("", shards=[3])
+    both.run(THERE, "SELECT sharding_unstash_v1(1, %s)", [3])
+    assert both.run("", "SELECT id FROM sharding_message WHERE key = 'k'") == [("outside",)]
+    assert both.run(THERE, "SELECT id FROM sharding_message WHERE key = 'k'") == [("own",)]
 
 
 def test_messages_that_a_killed_command_took_out_outlast_the_next_move(
