@@ -192,7 +192,8 @@ def _move(
         header = Header(FORMAT, known.config.name, known.config.kind, transfer.cluster_id(), entity, True)
         last = go_on(path, header)
         with PageWriter(path, header) as writer:
-            if last is not None:  # its page may be on disk, and not be deleted
+            # Its page may be on disk, and not be deleted. Of a life that has begun since, none is.
+            if last is not None and transfer.kept(known.number, {last.entity: (last.seq, last.at)}):
                 transfer.move_through(known.number, last.entity, last.seq, age)
             return _pages(transfer, known, entity, age, writer, progress)
 

@@ -10,7 +10,7 @@ import pytest
 from django.core.management.base import CommandError
 
 from sharding_app.adapters.postgres import transfer
-from sharding_app.operations.journal_file import End, PageWriter, checked, lines
+from sharding_app.operations.journal_file import End, EventLine, PageWriter, checked, lines
 from sharding_app.protocol.ids import shard_of
 from tests.integration.operations.test_transfer import everything, execute, run
 from tests.support.cluster_rows import CART, SHARDS
@@ -108,6 +108,29 @@ def test_an_interrupted_run_goes_on(
         run("sharding_archive", *OLD, "--to", path, "--yes", "--resume")
     assert run("sharding_import", path)["stored"] == 24
     assert everything() == before
+
+
+def test_a_run_that_goes_on_deletes_nothing_of_a_life_that_has_begun_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its events have the numbers of those that are on the disk, and are in no file."""
+    path = tmp_path / "carts.jsonl.gz"
+    write = PageWriter.page
+
+    def broken(self: PageWriter, rows: Any) -> None:
+        write(self, rows)
+        raise OSError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PageWriter, "page", broken)
+        with pytest.raises(CommandError, match="the disk is full"):
+            run("sharding_archive", *OLD, "--to", path, "--yes")
+    execute(
+        "UPDATE sharding_event SET name = 'Anew', at = at + interval '1 minute' WHERE entity = 'old-1'"
+    )  # as if it had been erased, and had stored these
+    assert run("sharding_archive", *OLD, "--to", path, "--yes", "--resume")["rows"] == 3 + 24
+    written = [row for _, row in lines(path) if isinstance(row, EventLine) and row.entity == "old-1"]
+    assert [row.seq for row in written if row.name == "Anew"] == list(range(1, 9))
 
 
 def test_what_a_projection_has_not_passed_is_not_moved(tmp_path: Path) -> None:
