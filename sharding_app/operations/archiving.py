@@ -285,12 +285,11 @@ class _Run:
         done = _Done(ends[0].sha256)
         try:
             at_home: list[EntityLine] = []
+            # Once more: the file may be of a run that was interrupted long ago.
+            waiting = self.archive.waiting(self.known, [each.entity for each in wanted])
             for line in wanted:
-                shard = _shard(self.known, self._code, line.entity)
                 try:
-                    self._count(
-                        done, line, self.archive.remove(self.known.number, line.entity, shard, line.mark)
-                    )
+                    self._count(done, line, self._removed(line, waiting))
                 except NodesAlive:
                     at_home.append(line)
             if at_home:
@@ -311,6 +310,12 @@ class _Run:
                 f"The homes of {done.unknown} of the entities in {path.name} have not answered. Run the command again: it "
                 "goes on with this file."
             )
+
+    def _removed(self, line: EntityLine, waiting: set[str]) -> Archival:
+        if line.entity in waiting:
+            return Archival(left="messages")
+        shard = _shard(self.known, self._code, line.entity)
+        return self.archive.remove(self.known.number, line.entity, shard, line.mark)
 
     def _count(self, done: "_Done", line: EntityLine, archival: Archival) -> None:
         if not archival.left:

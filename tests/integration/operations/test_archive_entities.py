@@ -263,6 +263,29 @@ def test_a_life_that_has_begun_after_the_removal_costs_no_archived_history(
     assert execute("SELECT seq FROM sharding_event WHERE entity = 'old-7'") == [(1,)]
 
 
+def test_one_that_is_sent_a_message_before_a_run_goes_on_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would take effect in a new life of the entity."""
+
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Archive, "remove", killed)
+        with pytest.raises(Killed):
+            moved(tmp_path)
+    assert named(tmp_path) == ["old-1", "old-2", "old-3"]
+    execute(
+        "INSERT INTO sharding_message (id, type_id, shard, entity, seq, position, target_type, target, command, args, due)"
+        " VALUES ('m', %s, %s, 'alice', 1, 0, 'shop.Cart', 'old-2', 'pay', '', now() + interval '1 month')",
+        CART, shard_of("alice", SHARDS),
+    )  # fmt: skip
+    assert moved(tmp_path)["left"] == {"messages": 1}
+    assert there() == ["old-2"]
+    assert sorted(named(tmp_path)) == [each for each in IDS if each != "old-2"]
+
+
 @pytest.mark.parametrize("former", [SHARDS, 3 * SHARDS])
 def test_one_with_messages_or_timers_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, former: int
