@@ -15,7 +15,12 @@ from sharding_app.adapters.postgres.deletion import (
     living_hosts,
 )
 from sharding_app.adapters.postgres.failed_database import failed_database
-from sharding_app.adapters.postgres.further_journals import Further, JournalDown, UnknownJournals
+from sharding_app.adapters.postgres.further_journals import (
+    Further,
+    JournalDown,
+    UnknownJournals,
+    refuse_elsewhere,
+)
 from sharding_app.adapters.postgres.transfer import Moved, Resizing
 from sharding_app.management.operator_command import OperatorCommand, refused
 from sharding_app.operations.connectivity import database_trouble
@@ -69,8 +74,12 @@ class DatabaseCommand(OperatorCommand):
             raise database_trouble(alias, error) from error
 
     def further(self) -> Further:
-        """Return the ways to the further journals that the settings name."""
-        return further_ways(get_settings())
+        """Return the ways to the further journals that the settings name. They lead to those
+        databases that nodes use.
+        """
+        ways = further_ways(get_settings())
+        self.on_database(lambda where: refuse_elsewhere(where, ways))
+        return ways
 
 
 class DeletionCommand(DatabaseCommand):

@@ -25,7 +25,7 @@ from sharding_app.adapters.personal.sealing import (
 from sharding_app.adapters.personal.vault import Vault
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.deletion import ServerError, UnknownTypes
-from sharding_app.adapters.postgres.further_journals import JournalDown
+from sharding_app.adapters.postgres.further_journals import JournalDown, refuse_elsewhere
 from sharding_app.adapters.postgres.joined_journals import Journals
 from sharding_app.adapters.postgres.subjects import Subjects
 from sharding_app.adapters.postgres.transfer import KnownType, StoredRow, StoredSnapshot, Transfer
@@ -96,6 +96,7 @@ def lines(where: Conninfo, subject: str, by: str, progress: Progress) -> Iterato
     if vault is None:
         raise NoKeys(NO_KEYS)
     further = further_ways(get_settings())
+    refuse_elsewhere(where, further)
     with (
         Subjects(where) as subjects,
         Journals(where, further, read_only=True) as transfer,

@@ -17,7 +17,7 @@ from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.deletion import ServerError
 from sharding_app.adapters.postgres.errors import explain
 from sharding_app.adapters.postgres.failed_database import failed_database
-from sharding_app.adapters.postgres.further_journals import UnknownJournals
+from sharding_app.adapters.postgres.further_journals import UnknownJournals, refuse_elsewhere
 from sharding_app.adapters.postgres.subjects import Subjects
 from sharding_app.entities import identifiers
 from sharding_app.entities.entity_type import EntityType
@@ -90,8 +90,10 @@ async def aerase_subject(
 def erased(
     where: Conninfo, subject: str | int | UUID, by: str, timeout: float, progress: Progress
 ) -> SubjectErasure:
-    """Erase a person. Raises NoKeys, NotErased, CannotReach, psycopg.Error."""
+    """Erase a person. Raises NoKeys, NotErased, CannotReach, UnknownJournals, psycopg.Error."""
     name = identifiers.entity_id(subject)
+    further = further_ways(get_settings())
+    refuse_elsewhere(where, further)
     with Subjects(where) as subjects:
         vault = personal_vault(get_settings())
         if vault is None:
@@ -100,7 +102,6 @@ def erased(
         mark = mark_of(index, name)
         subjects.rows("subject_erase", {"row": new_row(), "mark": mark})
         subjects.clean()
-        further = further_ways(get_settings())
         found = {each: erase(where, each, name, by, timeout, progress, further)[1] for each in own_types()}
         events = sum(each.events for each in found.values())
         detail = f"{len([each for each in found.values() if each != Erasure()])} entities, {events} events, by {by}"
@@ -110,9 +111,12 @@ def erased(
 
 
 def counted_rows(where: Conninfo, subject: str | int | UUID) -> SubjectErasure:
-    """Count the rows of the person's own entities, and erase nothing. Raises psycopg.Error."""
+    """Count the rows of the person's own entities, and erase nothing. Raises UnknownJournals,
+    psycopg.Error.
+    """
     name = identifiers.entity_id(subject)
     further = further_ways(get_settings())
+    refuse_elsewhere(where, further)
     found = {each: count(where, each, name, further) for each in own_types()}
     return SubjectErasure(found, to_rebuild(), tuple(each.name for each in _others()))
 

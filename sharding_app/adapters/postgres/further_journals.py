@@ -7,7 +7,7 @@ holds the row, at the epoch that the command has raised, meets no home's work.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -50,6 +50,37 @@ class UnknownJournals(Exception):
             f"Shards lie in {', '.join(map(repr, self.names))}, and SHARDING['JOURNALS'] of this process does not name it. "
             "Give this process the settings of the nodes."
         )
+
+
+class JournalsElsewhere(UnknownJournals):
+    """Ways lead to other databases than the cluster knows by these names. Nothing was done."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = tuple(sorted(names))
+        named = ", ".join(map(repr, self.names))
+        Exception.__init__(
+            self,
+            f"The way to {named} leads to another database than the cluster knows: a former one, or a copy. Give this process "
+            "the settings of the nodes; manage.py sharding_journals says more.",
+        )
+
+
+def refuse_elsewhere(cluster: Conninfo, further: Further) -> None:
+    """Raise JournalsElsewhere if a way leads to a database that nodes would not use. A command
+    would read a former state there, or delete in it what stays where it lies. A journal that does
+    not answer is passed over. Raises psycopg.Error.
+    """
+    if not further:
+        return
+    with open_session(cluster, "journals") as connection:
+        places = {name: place for name, place, _ in rows(connection, "journals_known", {}) if place}
+    elsewhere = []
+    for name in further.keys() & places.keys():
+        with suppress(JournalDown), opened(name, further, "journals", read_only=True) as journal:
+            if rows(journal, "journal_lies", {}) != [(places[name],)]:
+                elsewhere.append(name)
+    if elsewhere:
+        raise JournalsElsewhere(elsewhere)
 
 
 def used(connection: Connection, further: Further, types: Sequence[str] | None = None) -> list[str]:

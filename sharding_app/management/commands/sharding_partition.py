@@ -22,6 +22,7 @@ from sharding_app.management.progress import Progress
 from sharding_app.operations.connectivity import database_trouble
 from sharding_app.operations.console import counted
 from sharding_app.settings.load import get_settings
+from sharding_app.wiring import further_ways
 
 T = TypeVar("T")
 
@@ -92,12 +93,12 @@ class Command(DatabaseCommand):
             raise refused(str(error)) from error
         self._show(layout)
         if options["journal"] is None:
-            for name in self.further():
+            for name in further_ways(get_settings()):
                 self.say(f"Another journal is {name}: add --journal {name}.")
 
     def _chosen(self, journal: str | None, *, changes: bool) -> Conninfo | None:
         """Return the way to the journal that is meant; None: the cluster's own."""
-        own, further = get_settings().database, self.further()
+        own, further = get_settings().database, further_ways(get_settings())
         if journal is None and changes and further:
             raise refused(
                 f"There are several journals, and each has a layout of its own: add --journal with one of "

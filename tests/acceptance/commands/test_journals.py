@@ -222,6 +222,13 @@ def test_a_journal_that_is_down_is_named_and_the_other_one_is_shown(
         refused = moved.manage("sharding_journals", "--adopt", "journal_b", "--yes")
         assert "Nodes are running: late." in refused.stderr
         late.stop()
+    for command in (
+        ("sharding_erase", TYPE, THERE[0], "--yes"),
+        ("sharding_move_journal", TYPE, "--to", "default", "--yes"),
+    ):
+        refused = moved.manage(*command)
+        assert refused.returncode == 1, refused.stdout
+        assert "leads to another database than the cluster knows" in refused.stderr
     elsewhere = moved.manage("sharding_journals")
     assert elsewhere.returncode == 1
     assert "run: manage.py sharding_journals --adopt journal_b" in elsewhere.stdout

@@ -21,7 +21,12 @@ from sharding_app.adapters.postgres.deletion import (
     remove_data,
     remove_journal,
 )
-from sharding_app.adapters.postgres.further_journals import JournalDown, UnknownJournals
+from sharding_app.adapters.postgres.further_journals import (
+    JournalDown,
+    JournalsElsewhere,
+    UnknownJournals,
+    refuse_elsewhere,
+)
 from sharding_app.adapters.postgres.joined_journals import Journals, JournalsUnread
 from sharding_app.adapters.postgres.transfer import Age, Moved, Resizing, StoredRow
 from sharding_app.embedded import Servers
@@ -326,3 +331,17 @@ def test_an_entity_whose_shard_moves_behind_the_look_is_not_archived(
         with pytest.raises(Moved):
             journals.remove(known.number, entity, shard, stored.mark)
     assert two.all() == before
+
+
+def test_a_way_to_another_database_than_nodes_use_is_refused(two: Two) -> None:
+    """A former place of the journal has rows, and answers. One that is down does no harm."""
+    (place,) = sql(
+        two.other,
+        "SELECT system_identifier || '/' || oid FROM pg_control_system(), pg_database WHERE datname = current_database()",
+    )
+    refuse_elsewhere(two.own, two.further)
+    sql(two.own, "INSERT INTO sharding_journal (name, place) VALUES ('b', %s)", *place)
+    refuse_elsewhere(two.own, two.further)
+    refuse_elsewhere(two.own, {"b": {**two.other, "port": 1}})
+    with pytest.raises(JournalsElsewhere, match="'b' leads to another database"):
+        refuse_elsewhere(two.own, {"b": two.own})
