@@ -142,8 +142,8 @@ class Archive(Transfer):
         return Archival(*rows[0])
 
     def look_again(self, number: int) -> None:
-        """Look behind the fence whether the entity still lies where it was looked for. A fence that
-        was made before would have been raised by a move.
+        """Look behind the fence whether the entity still lies where it was looked for, and in that
+        shard. A fence that was made before would have been raised by a move, or by a resize.
         """
 
     def kept(self, number: int, lasts: Mapping[str, tuple[int, str]]) -> set[str]:

@@ -281,8 +281,12 @@ class _Places:
         return name in lying or not lying
 
     def differ(self, others: "_Places", shards: Sequence[ShardId]) -> bool:
-        """Tell whether the entity lies elsewhere by these, whichever of the shards is its own."""
-        entity = self._known["entity"]
+        """Tell whether the entity lies elsewhere by these, whichever of the shards is its own, or
+        has another shard since a resize.
+        """
+        entity, shard = self._known["entity"], self._known["shard"]
+        if self._places.by_hash and self._places.shard_of(entity, 0) != shard:
+            return True
         return any(
             self._places.journal_of(entity, each) != others._places.journal_of(entity, each)
             for each in shards

@@ -105,6 +105,7 @@ class Journals(Archive):
     _places: dict[ShardId, str]
     _known: Set[ShardId]
     _name: str
+    _looked_at: KnownType
     whereabouts: Whereabouts
 
     def __init__(
@@ -133,7 +134,7 @@ class Journals(Archive):
     def type(self, name: str) -> KnownType:
         known = super().type(name)
         if name != self._name:
-            self._name = name
+            self._name, self._looked_at = name, known
             self._look(known)
         return known
 
@@ -284,6 +285,7 @@ class Journals(Archive):
         return self._parts[name].remove(number, entity, shard, mark)
 
     def look_again(self, number: int) -> None:
+        super().same_numbers(self._looked_at)
         if self._further:
             self._refuse_moved(number)
 

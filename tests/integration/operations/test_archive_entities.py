@@ -263,6 +263,33 @@ def test_a_life_that_has_begun_after_the_removal_costs_no_archived_history(
     assert execute("SELECT seq FROM sharding_event WHERE entity = 'old-7'") == [(1,)]
 
 
+def test_one_that_has_got_another_shard_since_it_was_read_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its home may hold it in memory. The shard that is known to the command has none any more."""
+    remove, fewer = Archive.remove, SHARDS // 2
+    moved_ids = [each for each in IDS if shard_of(each, SHARDS) >= fewer]
+
+    def resized(self: Archive, number: int, entity: str, *rest: Any) -> Any:
+        execute(
+            "UPDATE sharding_type SET number_of_shards = %s, shards_revision = 2 WHERE id = %s AND shards_revision = 0",
+            fewer, CART,
+        )  # fmt: skip
+        execute("UPDATE sharding_shard SET home = NULL, step = 'stopped' WHERE shard >= %s", fewer)
+        return remove(self, number, entity, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Archive, "remove", resized)
+        with pytest.raises(CommandError, match="is being resized"):
+            moved(tmp_path)
+    assert set(there()) >= set(moved_ids) != set()
+    moved(tmp_path)
+    assert there() == []
+    for each in moved_ids:
+        raised = execute("SELECT epoch > 1 FROM sharding_shard WHERE shard = %s", shard_of(each, fewer))
+        assert raised == [(True,)], "a process that was frozen writes nothing behind the removal"
+
+
 def test_one_that_is_sent_a_message_before_a_run_goes_on_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,9 +5,11 @@ alone while it lives.
 import asyncio
 from typing import Any
 
+import psycopg
 import pytest
 from msgspec.structs import replace
 
+from sharding_app.adapters.postgres import deletion
 from sharding_app.adapters.postgres.deletion import NodesAlive, count_entity, erase_entity
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
@@ -131,6 +133,30 @@ async def test_while_its_home_lives_it_is_left_alone_and_nothing_is_locked(param
             await erased(params)
     assert len((await journal.read_from(number, "alice", 0)).events) == 2
     await session.close()
+    await store.close()
+    await journal.close()
+
+
+async def test_it_stops_where_the_entity_has_got_another_shard(
+    params: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The home of that one may hold it in memory. The command stood still before its fence."""
+    store, journal, number = await ran(params)
+    async with await connect(params) as admin:
+        await admin.execute(
+            "UPDATE sharding_type SET extractor = 'hash:crc32-1', number_of_shards = 2, shards_revision = 0"
+        )
+        await admin.execute("UPDATE sharding_shard SET home = NULL, step = 'stopped'")
+
+    def stands_still(*args: Any) -> list[str]:
+        with psycopg.connect(**params, autocommit=True) as coordinator:
+            coordinator.execute("UPDATE sharding_type SET number_of_shards = 2000, shards_revision = 2")
+        return []
+
+    monkeypatch.setattr(deletion, "_journals_of", stands_still)
+    with pytest.raises(NodesAlive):
+        await erased(params)
+    assert len((await journal.read_from(number, "alice", 0)).events) == 2
     await store.close()
     await journal.close()
 
