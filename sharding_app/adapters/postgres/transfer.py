@@ -129,6 +129,10 @@ class Transfer:
 
     # -- Reading -----------------------------------------------------------------------------------
 
+    def since(self) -> str:
+        """Return the time from which a snapshot may be missing in a reading that begins now."""
+        return str(self._rows("export_since", {})[0][0])
+
     def snapshots(
         self, number: int, entity: str | None = None, after: tuple[str, int] = ("", 0)
     ) -> Iterator[StoredSnapshot]:

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.joined_journals import Journals
-from sharding_app.adapters.postgres.transfer import KnownType, Transfer
+from sharding_app.adapters.postgres.transfer import KnownType, StoredSnapshot, Transfer
 from sharding_app.management.deletion_command import DatabaseCommand
 from sharding_app.management.operator_command import refused
 from sharding_app.management.progress import Progress
@@ -25,6 +25,7 @@ from sharding_app.operations.journal_file import (
     SnapshotLine,
     Writer,
     event_line,
+    lines,
     put_on_disk,
     raw,
     resumed,
@@ -101,26 +102,41 @@ def _write(
 ) -> End:
     writer = Writer(out)
     last: Row | None = None
+    known_ones: set[tuple[str, int]] = set()
     if path is None:
         writer.begin(header)
-    else:
-        last = resumed(path, writer, header)
-    for row in _rows(transfer, known, header.entity, last):
+    elif (last := resumed(path, writer, header)) is not None:
+        known_ones = {(row.entity, row.seq) for _, row in lines(path) if isinstance(row, SnapshotLine)}
+    for row in _rows(transfer, known, header.entity, last, known_ones):
         writer.write(row)
         if writer.rows % TOLD_ROWS == 0:
             progress(f"{writer.rows} rows")
     return writer.end()
 
 
-def _rows(transfer: Transfer, known: KnownType, entity: str | None, last: Row | None) -> Iterator[Row]:
-    """Read all that is behind the last row of a file."""
+def _rows(
+    transfer: Transfer, known: KnownType, entity: str | None, last: Row | None, recent: set[tuple[str, int]]
+) -> Iterator[Row]:
+    """Read all that is behind the last row of a file, which has these snapshots.
+
+    A home may take a snapshot behind the page that would have had it, and delete the events that it
+    covers. It stands in front of the first event behind the gap then.
+    """
+    since = transfer.since() if last is None else ""
     if last is None or isinstance(last, SnapshotLine):
         after = ("", 0) if last is None else (last.entity, last.seq)
         for each in transfer.snapshots(known.number, entity, after):
-            yield SnapshotLine(each.entity, each.seq, each.at, raw(each.state))
+            if each.at >= since:
+                recent.add((each.entity, each.seq))
+            yield _snapshot_line(each)
     if not isinstance(last, RememberedLine):
-        after = (last.entity, last.seq) if isinstance(last, EventLine) else ("", 0)
+        after = before = (last.entity, last.seq) if isinstance(last, EventLine) else ("", 0)
         for one in transfer.events(known.number, entity, after):
+            if one.seq > 1 and before != (one.entity, one.seq - 1):
+                for each in transfer.snapshots(known.number, one.entity):
+                    if each.at >= since and (each.entity, each.seq) not in recent:
+                        yield _snapshot_line(each)
+            before = one.entity, one.seq
             yield event_line(one)
     shards, known_id = range(known.config.number_of_shards), ""
     if isinstance(last, RememberedLine):
@@ -130,6 +146,10 @@ def _rows(transfer: Transfer, known: KnownType, entity: str | None, last: Row | 
     for found in transfer.remembered(known.number, entity, shards, known_id):
         yield RememberedLine(found)
     transfer.same_numbers(known)
+
+
+def _snapshot_line(snapshot: StoredSnapshot) -> SnapshotLine:
+    return SnapshotLine(snapshot.entity, snapshot.seq, snapshot.at, raw(snapshot.state))
 
 
 def _shard(known: KnownType, entity: str) -> int:

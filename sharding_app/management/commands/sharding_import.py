@@ -5,7 +5,7 @@ written.
 import heapq
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, takewhile
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -219,7 +219,8 @@ def _firsts(path: Path, only: str | None) -> Iterator[dict[str, int]]:
     alone was erased while it was exported.
     """
     events = (row for _, row in lines(path) if isinstance(row, EventLine))
-    snapshots = (row for _, row in lines(path) if isinstance(row, SnapshotLine))
+    first_ones = takewhile(lambda row: not isinstance(row, EventLine), (row for _, row in lines(path)))
+    snapshots = (row for row in first_ones if isinstance(row, SnapshotLine))
     by_entity = attrgetter("entity")
     firsts: dict[str, int] = {}
     for entity, found in groupby(heapq.merge(events, snapshots, key=by_entity), by_entity):

@@ -15,6 +15,7 @@ from django.core.management.base import CommandError
 from django.db import connection
 
 from sharding_app.adapters.postgres import transfer
+from sharding_app.adapters.postgres.transfer import Transfer
 from tests.support.cluster_rows import CART
 
 ODD = '{"price": 1.10, "big": 12345678901234567890123, "nothing": "\\u0000", "b": 1, "a": "ü"}'
@@ -160,6 +161,28 @@ def test_what_contradicts_the_journal_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="SHA-256"):
         run("sharding_import", changed)
     assert everything() == []
+
+
+def test_events_that_are_deleted_while_it_is_exported_are_covered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A home takes a snapshot behind the page of alice's, and deletes the events before it."""
+    path, real = tmp_path / "carts.jsonl", Transfer.events
+
+    def events(self: Transfer, *args: Any) -> Any:
+        execute("UPDATE sharding_snapshot SET seq = 4, at = clock_timestamp() WHERE entity = 'alice'")
+        execute("DELETE FROM sharding_event WHERE entity = 'alice' AND seq <= 4")
+        return real(self, *args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Transfer, "events", events)
+        run("sharding_export", "shop.Cart", "--to", path)
+    before = everything()
+    lose_all()
+    run("sharding_import", path)
+    assert run("sharding_import", path)["stored"] == 0
+    execute("DELETE FROM sharding_snapshot WHERE entity = 'alice' AND seq = 2")  # the former one
+    assert everything() == before
 
 
 @pytest.mark.parametrize("events", [1, 2, 20])
