@@ -185,6 +185,17 @@ def test_events_that_are_deleted_while_it_is_exported_are_covered(
     assert everything() == before
 
 
+def test_a_durable_state_whose_former_values_are_gone(tmp_path: Path) -> None:
+    execute("UPDATE sharding_type SET kind = 'durable_state' WHERE id = %s", CART)
+    execute("DELETE FROM sharding_snapshot")
+    execute("UPDATE sharding_event SET payload = 'null' WHERE entity = 'alice' AND seq < 5")
+    before, path = everything(), tmp_path / "carts.jsonl"
+    run("sharding_export", "shop.Cart", "--to", path)
+    lose_all()
+    run("sharding_import", path)
+    assert everything() == before
+
+
 @pytest.mark.parametrize("events", [1, 2, 20])
 def test_a_history_that_has_begun_anew_is_left_as_it_is(tmp_path: Path, events: int) -> None:
     """A snapshot of the former life would be its state, in front of all or some of its events."""
