@@ -376,6 +376,15 @@ def test_a_later_command_may_end_the_rest_of_a_firing(at: Stage, then: Order) ->
     at.judge.look_back()
 
 
+def test_a_firing_between_its_commits_is_waited_for(at: Stage) -> None:
+    at.stage(ANN, "a", STEPS)
+    at.commit(ANN, "a")
+    at.park("t")
+    assert not at.judge.waiting()
+    at.commit(ANN, "t#1", at=interval_of("t"))
+    assert at.judge.waiting()
+
+
 def test_a_firing_whose_second_commit_failed_goes_on_no_more(at: Stage) -> None:
     at.stage(ANN, "a", STEPS)
     at.commit(ANN, "a")

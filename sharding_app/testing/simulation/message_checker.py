@@ -64,6 +64,8 @@ clock to be a second ahead, up to which a reading counts as late, and a time of 
 FAR_SECONDS = 5000.0
 """Of `ring_far`: no run lasts as long."""
 DAY_SECONDS = 86_400.0
+STEP_SECONDS = 1.0
+"""In calm a handler needs less from its first commit to the second one."""
 ROUNDING_SECONDS = 1e-4
 LAST = 1 << 20
 """The place of a reply: behind all that its command sets in motion."""
@@ -143,6 +145,8 @@ class MessageChecker:
         "Entity and event of each timer."
         self._in_steps: dict[str, None] = {}
         "Timers whose handlers commit twice."
+        self._stepped: dict[str, float] = {}
+        "When the first of these commits was made last."
         self._at: dict[tuple[str, str], float] = {}
         "When the statement began that has stored an event: delays count from there."
         self._dates: dict[str, float] = {}
@@ -324,9 +328,16 @@ class MessageChecker:
 
     def waiting(self) -> bool:
         """Whether the server has rows, but for those that an operator has to look at, and the
-        timers of a singleton's schedule.
+        timers of a singleton's schedule. A row is parked too while its handler is between two
+        commits.
         """
-        return any(not each.parked and not (each.row.key or "").startswith(EVERY) for each in self._rows())
+        now = self._world.now
+        return any(
+            now < self._stepped.get(f"{_first(each.row.args)}", -math.inf) + STEP_SECONDS
+            if each.parked
+            else not (each.row.key or "").startswith(EVERY)
+            for each in self._rows()
+        )
 
     def look_back(self) -> None:
         """Check that all that was set in motion has come to its end. Nothing is under way any
@@ -488,6 +499,9 @@ class MessageChecker:
     def _fired(self, entity: str, entry: Entry) -> None:
         """Check the firing of a timer, whose event is the last one of the entity."""
         self._count("fired")
+        timer = entry.token.partition("#")[0]
+        if timer in self._in_steps:
+            self._stepped[timer] = self._world.now
         self._set(entity)
 
     def _timer_of(self, token: str) -> str | None:
