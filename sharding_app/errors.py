@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
 from sharding_app.redaction import told
 
@@ -142,6 +142,14 @@ class ShardingError(Exception):
         self.message = message
         self.code = self.kind if code is None else code
         self.params: dict[str, Any] = {} if params is None else params
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            # A user's class may have a constructor that never calls ours.
+            if name not in _FRAMEWORK:
+                raise AttributeError(f"{type(self).__qualname__!r} has no attribute {name!r}")
+            return {"message": "", "code": self.kind, "params": {}}[name]
 
     @property
     def stored(self) -> Stored:
@@ -337,10 +345,25 @@ _DEPTH = 8
 
 
 def to_wire(error: BaseException) -> WireError:
-    """Return the wire form of `error`; another class becomes an `EntityFailed` with its name."""
-    if not isinstance(error, ShardingError):
-        name = type(error).__qualname__
-        return WireError(EntityFailed.kind, _text(told(error)), {"params": {"error": _text(name)}})
+    """Return the wire form of `error`; another class becomes an `EntityFailed` with its name.
+
+    So does an error of ours that cannot be read: its params may hold an object that raises when it
+    is shown, for example.
+    """
+    if isinstance(error, ShardingError):
+        try:
+            return _ours_to_wire(error)
+        except BaseException as unreadable:  # noqa: BLE001  (a user's code may raise anything)
+            why = f"{told(error)}, which cannot be sent: {told(unreadable)}"
+            return _failed_to_wire(error, why)
+    return _failed_to_wire(error, told(error))
+
+
+def _failed_to_wire(error: BaseException, text: str) -> WireError:
+    return WireError(EntityFailed.kind, _text(text), {"params": {"error": _text(type(error).__qualname__)}})
+
+
+def _ours_to_wire(error: ShardingError) -> WireError:
     params: dict[str, Any] = {}
     if error.code != error.kind:
         params["code"] = _text(error.code)

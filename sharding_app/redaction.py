@@ -104,4 +104,5 @@ def traceable(error: BaseException, _depth: int = 0) -> BaseException:
 
 
 def _is_open(error: BaseException) -> bool:
-    return may_quote() or bool(getattr(error, "speaks_for_itself", False))
+    # By its class: an attribute of the exception may be looked up by a `__getattr__` that raises.
+    return may_quote() or bool(getattr(type(error), "speaks_for_itself", False))

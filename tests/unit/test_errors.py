@@ -1,7 +1,7 @@
 """Errors travel as plain values and come out as themselves, and nothing else comes out."""
 
 import copy
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -119,6 +119,49 @@ def test_what_is_not_plain_goes_as_text() -> None:
     assert error.params["o"] == "<class 'object'>"
     assert (error.params["s"], error.params["n"], error.params["t"]) == ("\\ud800", str(2**70), [1, [2]])
     assert error.params["5"] == 6
+
+
+class Unnamed(Rejected):
+    """A user's own, whose constructor never calls ours."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
+def test_a_constructor_that_never_calls_ours_costs_the_text_alone() -> None:
+    error = round_trip(Unnamed(3))
+    assert type(error) is Unnamed
+    assert (error.left, error.message, error.code, error.params) == (3, "", "rejected", {})
+    assert not hasattr(error, "right")
+
+
+class Mute:
+    def __str__(self) -> str:
+        raise LookupError("no text")
+
+    __repr__ = __str__
+
+
+class OfAResponse(Exception):
+    """Looks its attributes up in a response, as errors of clients for HTTP do."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        found: dict[str, Any] = {}
+        return found[name]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Rejected("no", params={"by": Mute()}), Rejected(cast(str, Mute())), OfAResponse("no")],
+    ids=["params", "message", "attributes"],
+)
+def test_an_error_that_cannot_be_read_becomes_a_failure_by_name(error: Exception) -> None:
+    found = round_trip(error)
+    assert type(found) is EntityFailed
+    assert found.params == {"error": type(error).__qualname__}
+    assert str(found).startswith(type(error).__qualname__)
 
 
 def test_errors_can_be_copied() -> None:

@@ -9,6 +9,7 @@ from sharding_app import (
     DurableState,
     Entity,
     EventSourced,
+    Rejected,
     ShardingSettings,
     applies,
     command,
@@ -36,6 +37,23 @@ class Chained(Exception):
         self.__cause__ = self
 
 
+class Unnamed(Rejected):
+    """A refusal whose constructor never calls ours."""
+
+    def __init__(self) -> None:
+        self.left = 3
+
+
+class OfAResponse(Exception):
+    """Looks its attributes up in a response, as errors of clients for HTTP do."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        found: dict[str, Any] = {}
+        return found[name]
+
+
 ERRORS: dict[str, Any] = {
     "value": lambda: ValueError("plain"),
     "escape": Escape,
@@ -50,6 +68,9 @@ ERRORS: dict[str, Any] = {
     "group": lambda: BaseExceptionGroup("several", [Escape(), ValueError()]),
     "mute": Mute,
     "chained": Chained,
+    "unnamed": Unnamed,
+    "mute_params": lambda: Rejected("no", params={"by": Mute()}),
+    "of_a_response": lambda: OfAResponse("no"),
 }
 
 
