@@ -111,7 +111,10 @@ class HostContext:
         done: concurrent.futures.Future[T] = concurrent.futures.Future()
 
         def run() -> None:
-            done.set_result(work())
+            try:
+                done.set_result(work())
+            except BaseException as error:  # noqa: BLE001  (else the handler would wait for ever)
+                done.set_exception(error)
 
         self._loop.call_soon_threadsafe(run)
         return done.result()
