@@ -32,21 +32,24 @@ class HostContext:
     Timers are made only when used, and end with the object.
     """
 
-    __slots__ = ("_call", "_loop", "_slot", "_timers", "_type", "now", "workers")
+    __slots__ = ("_call", "_finished", "_loop", "_slot", "_timers", "_type", "now", "workers")
 
     def __init__(
         self,
         entity_type: EntityType,
         slot: Resident,
         call: Call,
+        finished: Callable[[Resident], None],
         now: Callable[[], datetime],
         workers: int = 0,
     ) -> None:
+        """`finished` goes on with an entity that does nothing, and has to stop."""
         self.now = now
         self.workers = workers
         self._type = entity_type
         self._slot = slot
         self._call = call
+        self._finished = finished
         self._loop = asyncio.get_running_loop()
         self._timers: dict[str, asyncio.TimerHandle] | None = None
 
@@ -69,7 +72,7 @@ class HostContext:
 
     def passivate(self, stop_message: object | None = None) -> None:
         message = self._type.settings.stop_message if stop_message is None else stop_message
-        self._slot.shard.passivate(self._slot, None if message is None else last_word(self._slot, message))
+        self._on_loop(lambda: self._passivate(message))
 
     def start_timer(self, key: str, seconds: float, call: Any, /, *args: Any, **kwargs: Any) -> None:
         """Start a timer. A timer that a failing handler started is cancelled with its object."""
@@ -90,6 +93,12 @@ class HostContext:
             timer.cancel()
         self._timers = None
         self._call = _nowhere
+
+    def _passivate(self, message: object | None) -> None:
+        slot = self._slot
+        if slot.shard.passivate(slot, None if message is None else last_word(slot, message)):
+            # No handler of it runs, so none will end: a task that one left behind asks for it.
+            self._finished(slot)
 
     def _start(self, key: str, seconds: float, name: str, data: bytes) -> None:
         self._cancel(key)

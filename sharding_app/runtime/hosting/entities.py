@@ -120,7 +120,8 @@ class EntityLife:
         """Return an object without a past."""
         host = self._host
         workers = 0 if host.workers is None else host.workers.total(slot.shard)
-        return host.type.new(slot.id, HostContext(host.type, slot, host.call, host.date, workers))
+        context = HostContext(host.type, slot, host.call, host.finished, host.date, workers)
+        return host.type.new(slot.id, context)
 
     def loaded(self, slot: Resident, error: BaseException | None) -> None:
         """Take the loader's result for a slot."""

@@ -1,5 +1,6 @@
-"""What `self.context` does off the handler's own turn: in its thread."""
+"""What `self.context` does off the handler's own turn: in its thread, and once it is over."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from decimal import Decimal
 
@@ -8,6 +9,7 @@ import pytest_asyncio
 
 from sharding_app import Entity, EntityFailed, command, query
 from sharding_app.testing.cluster import MemoryCluster
+from tests.unit.runtime.waiting import travel, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -23,6 +25,14 @@ class Clerk(Entity, name="context.Clerk"):
     def forget(self) -> None:
         self.context.start_timer("key", 1, Clerk.fine)
         self.context.cancel_timer([])  # type: ignore[arg-type]
+
+    @command
+    def leave_soon(self) -> None:
+        asyncio.get_running_loop().call_later(1, self.context.passivate)
+
+    @command(thread=True)
+    def leave(self) -> None:
+        self.context.passivate()
 
     @query
     def fine(self) -> bool:
@@ -42,3 +52,20 @@ async def test_a_wrong_timer_fails_its_handler_in_a_thread_as_on_the_loop(cluste
         with pytest.raises(EntityFailed, match="TypeError"):
             await call
     assert await ref.fine()
+
+
+async def test_an_entity_may_ask_to_be_stopped_when_its_handler_is_over(cluster: MemoryCluster) -> None:
+    ref = Clerk.ref("a")
+    await ref.leave_soon()
+    assert cluster.is_in_memory(Clerk, "a")
+    await until(lambda: not cluster.is_in_memory(Clerk, "a"))
+    assert await ref.fine()
+    await ref.leave_soon()
+    await travel(5)
+    assert await ref.fine()
+
+
+async def test_an_entity_may_ask_to_be_stopped_in_a_thread(cluster: MemoryCluster) -> None:
+    await Clerk.ref("a").leave()
+    assert not cluster.is_in_memory(Clerk, "a")
+    assert await Clerk.ref("a").fine()
