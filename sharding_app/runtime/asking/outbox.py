@@ -2,7 +2,7 @@
 peer.
 
 Contract: a message that is too large, or cannot be encoded, never reaches the link, and its caller
-gets the reason.
+gets the reason. An error that is too large for a message is shortened.
 
 *Commands of ours* wait in their order, without an envelope, as long as their callers do. Their
 regions count them, so they are bounded there. *All other messages* may not be dropped. Those that
@@ -39,6 +39,8 @@ MAX_WAITING_BYTES = 32 * 1024 * 1024
 MAX_WAITING_BYTES_IN_ALL = 256 * 1024 * 1024
 SMALL_BYTES = 1024
 """A reply of this size is not worth replacing."""
+ERROR_CHARS = 1000
+"""Of the text of an error that is too large for a message, so much is kept."""
 
 
 class Waiting:
@@ -160,6 +162,8 @@ class Outbox:
                 # commit.
                 text = f"the reply has {error.size} bytes, more than the {error.limit} of a message: return less of it at a time"
                 return self.links.put(target, _not_storable(message.request, "reply_too_large", text))
+            if isinstance(message, Failed):
+                return self.links.put(target, _shortened(message))
             logger.error(
                 "a %s is too large: %s", type(message).__name__, error, extra={"action": "message_too_large"}
             )
@@ -223,6 +227,17 @@ class Outbox:
 
 def _not_storable(request: int, code: str, text: str) -> Failed:
     return _failed(request, NotSerializable(text, code=code))
+
+
+def _shortened(message: Failed) -> Failed:
+    """Return an error that no message holds without its params and the rest of its text.
+
+    The text or the params are a user's: the caller has to learn that the command has failed.
+    """
+    params = msgspec.msgpack.decode(message.params) if message.params else {}
+    kept = {name: params[name] for name in ("code", "class") if len(params.get(name, "")) in range(1, 256)}
+    text = f"{message.message[:ERROR_CHARS]} [...]"
+    return Failed(message.request, message.code, text, msgspec.msgpack.encode(kept))
 
 
 def _no_room(request: int, size: int) -> Failed:

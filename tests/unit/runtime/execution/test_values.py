@@ -15,9 +15,11 @@ from django.utils.translation import gettext_lazy
 
 from sharding_app import (
     DurableState,
+    EntityFailed,
     EventSourced,
     InvalidCall,
     NotSerializable,
+    Rejected,
     ShardingSettings,
     applies,
     command,
@@ -181,3 +183,32 @@ async def test_a_reply_too_large_to_be_kept_fails_before_anything_is_stored() ->
             assert caught.value.code == "reply_too_large"
             assert len(cluster.events_raw(Kept, "a")) == 1
             assert await Kept.ref("a").show() == EVERYTHING, "its change is undone"
+
+
+class TooMany(Rejected):
+    """A refusal with much to say."""
+
+
+class Loud(EventSourced, name="values.Loud"):
+    @command
+    def fail(self, length: int) -> None:
+        raise ValueError("x" * length)
+
+    @command
+    def refuse(self, length: int) -> None:
+        raise TooMany("y" * length, code="too_many", params={"by": "z" * length})
+
+
+async def test_an_error_too_large_for_a_message_is_told_without_the_rest_of_its_text() -> None:
+    async with MemoryCluster([Loud], nodes=2) as cluster:
+        with cluster.in_use():
+            for number in range(8):  # at both nodes, one of which is the caller's
+                ref = Loud.ref(number)
+                with pytest.raises(EntityFailed, match=r"fail raised ValueError: xx.*xx \[\.\.\.\]$"):
+                    await ref.fail(1024 * 1024)
+                with pytest.raises(TooMany, match=r"^y+ \[\.\.\.\]$") as refused:
+                    await ref.refuse(1024 * 1024)
+                assert (refused.value.code, refused.value.params) == ("too_many", {})
+                with pytest.raises(TooMany) as whole:
+                    await ref.refuse(100_000)
+                assert whole.value.params == {"by": "z" * 100_000}
