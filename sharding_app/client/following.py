@@ -27,7 +27,7 @@ from sharding_app.errors import (
     Unavailable,
 )
 from sharding_app.protocol.builtin_commands import EVENTS
-from sharding_app.protocol.call import Call
+from sharding_app.protocol.call import LONGEST_SECONDS, Call
 from sharding_app.protocol.following import (
     MARGIN_SECONDS,
     MAX_EVENTS,
@@ -386,7 +386,7 @@ class Following:
     def _within(self, job: Coroutine[Any, Any, T], timeout: float | None) -> T | None:
         future = self._portal.submit(job)
         try:
-            return future.result(timeout)
+            return future.result(None if timeout is None else min(timeout, LONGEST_SECONDS))
         except concurrent.futures.TimeoutError:
             if future.cancel():
                 return None

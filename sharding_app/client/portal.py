@@ -27,7 +27,7 @@ from sharding_app.client.following import FollowingPortal, Hub
 from sharding_app.errors import AskTimeout, BufferFull, ShardingError, Unavailable, WrongContext
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import TransportError
-from sharding_app.protocol.call import Call
+from sharding_app.protocol.call import LONGEST_SECONDS, Call
 from sharding_app.protocol.region import RegionLimits
 from sharding_app.runtime.base.waiting import set_within
 from sharding_app.runtime.node.process import Process
@@ -156,7 +156,7 @@ class Portal:
         return self._outcome(call, future, self._seconds(call) + JOIN_SECONDS)
 
     def _seconds(self, call: Call) -> float:
-        return self._default_timeout if call.timeout is None else call.timeout
+        return min(self._default_timeout if call.timeout is None else call.timeout, LONGEST_SECONDS)
 
     @staticmethod
     def _outcome(call: Call, future: "concurrent.futures.Future[bytes]", timeout: float) -> bytes:

@@ -7,6 +7,11 @@ import msgspec
 from sharding_app.protocol.ids import EntityId
 from sharding_app.protocol.messages import Delivery
 
+LONGEST_SECONDS = 1e9
+"""No caller waits for longer, whatever its timeout: a deadline has to fit into a message, and a
+thread cannot wait for much longer.
+"""
+
 
 class Call(msgspec.Struct, gc=False):
     """A command as its caller made it: made once, with its encoded arguments, and handed on.

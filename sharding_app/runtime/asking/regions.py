@@ -15,7 +15,7 @@ import msgspec
 from sharding_app.errors import ShardingError
 from sharding_app.ports.clock import Clock
 from sharding_app.protocol.builtin_commands import EVENTS
-from sharding_app.protocol.call import Call
+from sharding_app.protocol.call import LONGEST_SECONDS, Call
 from sharding_app.protocol.coordinator.terms import era_of
 from sharding_app.protocol.following import MARGIN_SECONDS
 from sharding_app.protocol.histogram import Histogram
@@ -179,8 +179,7 @@ class RegionClient:
         type_name, timeout = call.type, call.timeout
         region = self.regions[type_name]
         now = self._clock.now()
-        if timeout is None:
-            timeout = self._timeout
+        timeout = min(self._timeout if timeout is None else timeout, LONGEST_SECONDS)
         own = self._shard_ids.get(type_name)
         shard = shard_of(call.entity, self._shards[type_name]) if own is None else own(call.entity)
         called = now - waited

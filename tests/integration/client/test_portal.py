@@ -306,6 +306,15 @@ def test_a_call_that_comes_when_the_loop_is_over_is_told() -> None:
         portal.ask_sync(a_call(timeout=30))
 
 
+def test_a_thread_may_wait_for_longer_than_threads_can() -> None:
+    portal, loop, _ = standing()
+    waits, errors = in_a_thread(portal, a_call(timeout=1e308))
+    until(lambda: bool(loop.wakes), 10, "it is posted")
+    portal.close("it ends")
+    waits.join(20)
+    assert [type(each) for each in errors] == [Unavailable]
+
+
 def test_calls_before_the_process_is_there_expire() -> None:
     async def main() -> None:
         portal = Portal(asyncio.get_running_loop(), 0.05)
