@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from sharding_app.entities import gateway, transactions
+from sharding_app.entities import gateway, identifiers, transactions
 from sharding_app.entities.base import Entity, hosted_as
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.extractors import (
@@ -24,6 +24,7 @@ from sharding_app.entities.extractors import (
     StartEntityAck,
 )
 from sharding_app.entities.messages import decode_reply, encode_message, message_spec
+from sharding_app.entities.refs import check_timeout
 from sharding_app.entities.registry import registry
 from sharding_app.entities.settings import ShardingSettings
 from sharding_app.entities.sharding.queries import Question
@@ -73,10 +74,16 @@ class Region:
 
     def _call(self, message: object, timeout: float | None, command_id: str | None) -> Call:
         entity_id, command, args = self.extractor.entity_id(message), START, b""
+        # An extractor is the user's. The home could not read a message with something else for an
+        # id, and its caller would hear nothing.
+        entity_id = identifiers.entity_id(entity_id)
+        if timeout is not None:
+            check_timeout(timeout)
+        command_id = "" if command_id in (None, "") else identifiers.command_id(command_id)
         if not isinstance(message, StartEntity):
             command = MESSAGE
             args = _packer.encode(encode_message(self.extractor.entity_message(message)))
-        return Call(self.type_name, entity_id, command, args, timeout, command_id or "")
+        return Call(self.type_name, entity_id, command, args, timeout, command_id)
 
     def __repr__(self) -> str:
         return f"<region of {self.type_name}>"

@@ -2,6 +2,9 @@
 of itself.
 """
 
+from typing import Any, cast
+from uuid import UUID
+
 import pytest
 
 from sharding_app import (
@@ -14,6 +17,7 @@ from sharding_app import (
     GracefulShutdown,
     HashCodeMessageExtractor,
     InvalidCall,
+    InvalidEntityId,
     MessageExtractor,
     ShardingSettings,
     StartEntity,
@@ -23,6 +27,7 @@ from sharding_app import (
 from sharding_app.client.region_queries import leave
 from sharding_app.entities.extractors import FunctionExtractor
 from sharding_app.entities.registry import registry
+from sharding_app.entities.sharding.regions import Region
 from sharding_app.testing.cluster import MemoryCluster
 from tests.unit.runtime.counter_cluster import CONFIG, until
 from tests.unit.runtime.counters import SHARDS, Counter, Get, Increment, Quit, Rest, WhoAreYou, counters, to
@@ -52,6 +57,39 @@ async def test_ids_come_from_the_message_or_from_its_envelope(cluster: MemoryClu
     assert await counters.ask(Get("a")) == 0
     with pytest.raises(InvalidCall, match="has no entity id: wrap it in EntityEnvelope"):
         await counters.ask(Increment())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"timeout": float("inf")},
+        {"timeout": float("nan")},
+        {"timeout": 0},
+        {"timeout": "5"},
+        {"command_id": 5},
+        {"command_id": UUID(int=5)},
+        {"command_id": "x" * 256},
+        {"command_id": "?ours"},
+    ],
+    ids=str,
+)
+async def test_wrong_options_never_leave_the_caller(cluster: MemoryCluster, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidCall, match=r"timeout must be|command id must"):
+        await counters.ask(Get("a"), **options)
+    if "command_id" in options:
+        with pytest.raises(InvalidCall, match="command id must"):
+            counters.tell(Get("a"), **options)
+    assert await counters.ask(Get("a"), timeout=5, command_id="mine") == 0
+    assert not cluster.client.region_client.pending
+
+
+async def test_an_extractor_that_gives_no_id_fails_its_caller(cluster: MemoryCluster) -> None:
+    class ByNumber(HashCodeMessageExtractor):
+        def entity_id(self, message: object) -> str:
+            return cast(str, 2.5)
+
+    with pytest.raises(InvalidEntityId, match="not float"):
+        await Region("protocol.Counter", ByNumber(SHARDS)).ask(Get("a"))
 
 
 async def test_a_handled_message_without_a_reply_answers_none(cluster: MemoryCluster) -> None:
