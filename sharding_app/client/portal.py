@@ -337,7 +337,7 @@ class Portal:
             return
         try:
             future = process.ask(call, waited)
-        except ShardingError as error:
+        except Exception as error:  # noqa: BLE001  (an extractor is the user's, and other calls wait behind this one)
             resolve(None, error)
             return
         if not call.tell:

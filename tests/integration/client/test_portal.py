@@ -306,6 +306,31 @@ def test_a_call_that_comes_when_the_loop_is_over_is_told() -> None:
         portal.ask_sync(a_call(timeout=30))
 
 
+class Picky(Asked):
+    """Raises what no call should raise, as a user's extractor may."""
+
+    def ask(self, call: Call, waited: float) -> "concurrent.futures.Future[bytes]":
+        if call.args == b"bad":
+            raise LookupError("no shard")
+        return super().ask(call, waited)
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_a_call_that_cannot_begin_holds_up_no_other(joined: bool) -> None:
+    portal, loop, _ = standing(joined=False)
+    process = Picky()
+    if joined:
+        portal.joined(cast(Process, process))
+    outcomes: list[BaseException | None] = []
+    calls = [a_call(b"first"), a_call(b"bad"), a_call(b"last")]
+    portal._post_all([(each, lambda _, error: outcomes.append(error), lambda: True) for each in calls])
+    loop.run()
+    if not joined:
+        portal.joined(cast(Process, process))
+    assert [call.args for call, _ in process.calls] == [b"first", b"last"]
+    assert [type(each) for each in outcomes] == [LookupError]
+
+
 def test_a_thread_may_wait_for_longer_than_threads_can() -> None:
     portal, loop, _ = standing()
     waits, errors = in_a_thread(portal, a_call(timeout=1e308))
