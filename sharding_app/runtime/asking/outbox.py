@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sharding_app.errors import AskTimeout, NotSerializable, ShardingError, to_wire
+from sharding_app.errors import AskTimeout, NotSerializable, ShardingError, Unavailable, to_wire
 from sharding_app.protocol.codec import EncodeError, encode_message
 from sharding_app.protocol.command_ids import id_of_ours
 from sharding_app.protocol.ids import Incarnation
@@ -121,6 +121,11 @@ class Outbox:
         return True
 
     def _fail_soon(self, pending: PendingCall, error: ShardingError) -> None:
+        if pending.attempt > 1:
+            # It is larger than it was: it names the calls behind it. It may have taken effect at a
+            # home that died.
+            text = f"{error.message}; it was under way when an earlier home died, and its fate is unknown"
+            error = Unavailable(text, code="fate_unknown")
         asyncio.get_running_loop().call_soon(self._not_sent, pending, error)
 
     # -- Other messages ----------------------------------------------------------------------------

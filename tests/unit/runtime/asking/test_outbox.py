@@ -2,12 +2,15 @@
 credit.
 """
 
+import asyncio
 from collections import Counter
 
 import pytest
 
 from sharding_app.errors import ShardingError
 from sharding_app.protocol.call import Call
+from sharding_app.protocol.codec import encode_message
+from sharding_app.protocol.link.limits import LinkLimits, MessageTooLarge
 from sharding_app.protocol.messages import Answer, AnyMessage, Deliver, Done, Failed
 from sharding_app.protocol.pending_call import PendingCall
 from sharding_app.runtime.asking import outbox as outbox_module
@@ -157,3 +160,36 @@ def test_commands_for_a_peer_that_is_gone_are_given_back(full: Outbox) -> None:
     full.let_go([given_up])
     assert full.gone("p-slow") == [first]
     assert (full.gone("p-slow"), full.waiting, full.waiting_bytes) == ([], {}, 0)
+
+
+class SizedLinks(FullLinks):
+    """Links that take messages of a link's size."""
+
+    def put(self, target: str, message: AnyMessage, data: bytes | None = None) -> bool:
+        size, limit = len(encode_message(message)), LinkLimits().max_message_bytes
+        if size > limit:
+            raise MessageTooLarge(size, limit)
+        return super().put(target, message, data)
+
+
+@pytest.mark.asyncio
+async def test_a_command_that_is_too_large_to_go_again_may_have_taken_effect(full: Outbox) -> None:
+    full.links = links = SizedLinks()
+    links.room = 10
+    pending = a_command(1, b"x" * (LinkLimits().max_message_bytes - 200))
+    full.forward(pending)
+    pending.attempt, pending.later = 2, ("a later call",) * 100
+    full.forward(pending)
+    never_sent = a_command(2, b"x" * LinkLimits().max_message_bytes)
+    full.forward(never_sent)
+    await asyncio.sleep(0)
+    assert len(links.sent) == 1
+    errors = {each.request: error for each, error in NEVER_LEFT}
+    assert [error and (error.code, error.stored) for error in errors.values()] == [
+        ("fate_unknown", "unknown"),
+        ("arguments_too_large", "nothing"),
+    ]
+
+
+def a_command(request: int, args: bytes) -> PendingCall:
+    return PendingCall(request, Call("t", "e", "c", args), 0, 0.0, 5.0, home="n-other")
