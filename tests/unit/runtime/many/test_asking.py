@@ -2,12 +2,23 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from typing import Any, cast
 
 import pytest
 
-from sharding_app import Answers, AskTimeout, BufferFull, InvalidCall, Rejected, Unavailable, WrongContext
+from sharding_app import (
+    Answers,
+    AskTimeout,
+    BufferFull,
+    Entity,
+    InvalidCall,
+    Rejected,
+    ShardingError,
+    Unavailable,
+    WrongContext,
+    query,
+)
 from sharding_app.protocol.messages import Answer, AnyMessage, Deliver
 from sharding_app.testing.cluster import MemoryCluster
 from tests.unit.runtime.one_of_each import Cart, Profile
@@ -57,6 +68,30 @@ async def test_an_error_is_of_its_id_alone(cluster: MemoryCluster) -> None:
         answers["a"]
     with pytest.raises(KeyError):
         answers["c"]
+
+
+class Loose(Entity, name="many.Loose"):
+    """A query's result is not checked at the entity."""
+
+    @query
+    def number(self) -> int:
+        return cast(int, "two") if self.entity_id == "b" else 1
+
+
+async def test_a_result_that_does_not_fit_is_of_its_id_alone() -> None:
+    async with MemoryCluster([Loose]) as cluster:
+        with cluster.in_use():
+            answers = await Loose.ask_many(["a", "b", "c"]).number()
+            assert answers == {"a": 1, "c": 1}
+            for error in (answers.errors["b"], await failure(Loose.ref("b").number())):
+                assert "many.Loose.number: its result does not fit the annotation" in str(error)
+                assert error.stored == "unknown"
+
+
+async def failure(asked: Awaitable[object]) -> ShardingError:
+    with pytest.raises(ShardingError) as raised:
+        await asked
+    return raised.value
 
 
 async def test_one_that_is_late_holds_no_other_up(cluster: MemoryCluster) -> None:
