@@ -29,7 +29,7 @@ Calls change the state and append effects to `out`, in order; the shell carries 
 """
 
 import math
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import IntEnum
 
@@ -187,7 +187,9 @@ class Route:
         "Outstanding calls of its entities at their former shards; counted in `outstanding` too."
         self.size = 0
         "Bytes of its calls, waiting and outstanding."
-        self.waiting: deque[PendingCall] = deque()
+        self.waiting: OrderedDict[int, PendingCall] = OrderedDict()
+        """By request, in order. Thousands of callers may give up at once, whose calls stand among
+        tens of thousands."""
         self.asked_at = -1.0
         self.wanted_at = -1.0
         "When its home was first asked for; negative: it is not wanted."
@@ -197,6 +199,14 @@ class Route:
 
     def become(self, state: RouteState) -> None:
         self.state = ROUTE[self.state][state]
+
+    def next(self) -> PendingCall:
+        """Take the first call that waits."""
+        return self.waiting.popitem(last=False)[1]
+
+    def sort(self) -> None:
+        """Put the calls that wait in the order in which they were made."""
+        self.waiting = OrderedDict(sorted(self.waiting.items()))
 
     def drop_next(self) -> None:
         self.next_home, self.next_era, self.next_epoch = None, 0, 0
@@ -288,10 +298,10 @@ class RegionRoutes:
             pending.epoch = route.epoch
             route.outstanding += 1
             return True
-        route.waiting.append(pending)
+        route.waiting[pending.request] = pending
         self._unsettled.add(pending.shard)
         if self.limits.max_waiting is not None and len(route.waiting) > self.limits.max_waiting:
-            self._refuse(route.waiting.popleft(), "buffer_full")
+            self._refuse(route.next(), "buffer_full")
         if route.home is None and route.asked_at < 0:
             self._ask(route, now)
         return False
@@ -347,8 +357,7 @@ class RegionRoutes:
         pending.told = True
         if pending.home is None:
             route = self.routes[pending.shard]
-            if pending in route.waiting:
-                route.waiting.remove(pending)
+            route.waiting.pop(pending.request, None)
             self._forget(pending)
 
     # -- From the coordinator ----------------------------------------------------------------------
@@ -404,10 +413,11 @@ class RegionRoutes:
                 self._await_astray(pending, shard)
         for shard in left:
             route = self.routes[shard]
-            route.waiting = deque(each for each in route.waiting if each.shard == shard)
+            for request in [each.request for each in route.waiting.values() if each.shard != shard]:
+                del route.waiting[request]
         for shard in sorted(come):
             route = self.routes[shard]
-            route.waiting = deque(sorted(route.waiting, key=lambda each: each.request))
+            route.sort()
             self._advance(route, now)
         for shard, route in self.routes.items():
             route.sought = route.sought and there(shard)
@@ -418,7 +428,7 @@ class RegionRoutes:
         pending.shard = shard
         route = self.routes.setdefault(shard, Route(shard))
         route.size += pending.size
-        route.waiting.append(pending)
+        route.waiting[pending.request] = pending
         self._unsettled.add(shard)
 
     def _await_astray(self, pending: PendingCall, shard: ShardId) -> None:
@@ -454,7 +464,7 @@ class RegionRoutes:
             still = sum(1 for each in self._astray.values() if each == shard)
             route.outstanding -= route.astray - still
             route.astray = still
-            route.waiting = deque(sorted(route.waiting, key=lambda each: each.request))
+            route.sort()
             self._advance(route, now)
 
     def hand_off_begins(self, shards: Iterable[ShardId], now: float) -> None:
@@ -568,7 +578,7 @@ class RegionRoutes:
                 route.asked_at = route.wanted_at = -1.0
                 route.sought = route.sought and reason != "no_such_shard"
                 while route.waiting:
-                    self._refuse(route.waiting.popleft(), reason)
+                    self._refuse(route.next(), reason)
 
     def tick(self, now: float) -> None:
         """Ask again for homes that are still not known, and for holds that were not lifted."""
@@ -605,10 +615,11 @@ class RegionRoutes:
             if pending.told:
                 self._forget(pending)
             else:
-                route.waiting.appendleft(pending)
+                route.waiting[pending.request] = pending
+                route.waiting.move_to_end(pending.request, last=False)
                 self._unsettled.add(route.shard)
         if len(route.waiting) > len(calls):
-            route.waiting = deque(sorted(route.waiting, key=lambda each: each.request))
+            route.sort()
 
     def _advance(self, route: Route, now: float) -> None:
         """Move a route on as far as possible now."""
@@ -634,7 +645,7 @@ class RegionRoutes:
     def _forward_all(self, route: Route) -> None:
         route.asked_at = -1.0
         while route.waiting:
-            pending = route.waiting.popleft()
+            pending = route.next()
             pending.home = route.home
             pending.epoch = route.epoch
             route.outstanding += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 from sharding_app.ports.transport import TransportError
@@ -63,7 +64,7 @@ def _takes_what_comes(real: Any) -> Any:
 
 def _in_the_old_order_no_more(real: Any) -> Any:
     def forward_all(self: RegionRoutes, route: Route) -> None:
-        route.waiting.reverse()
+        route.waiting = OrderedDict(reversed(route.waiting.items()))
         real(self, route)
 
     return forward_all
@@ -83,7 +84,7 @@ def _behind_the_others(real: Any) -> Any:
             if pending.told:
                 self._forget(pending)
             else:
-                route.waiting.append(pending)
+                route.waiting[pending.request] = pending
 
     return put_back
 

@@ -204,7 +204,7 @@ async def test_the_oldest_give_way_when_too_many_wait() -> None:
     refused = [effect.pending.request for effect in region.out if isinstance(effect, Refuse)]
     assert refused == [1, 2]
     assert any(isinstance(effect, AskHomes) for effect in region.out)
-    assert [each.request for each in region.routes[0].waiting] == [3, 4]
+    assert list(region.routes[0].waiting) == [3, 4]
     assert region.calls == 2
 
 
