@@ -29,7 +29,7 @@ Calls change the state and append effects to `out`, in order; the shell carries 
 """
 
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import IntEnum
 
@@ -446,6 +446,7 @@ class RegionRoutes:
         if not self._astray:
             return calls
         stay = []
+        come: set[ShardId] = set()
         for pending in calls:
             if pending.request not in self._astray:
                 stay.append(pending)
@@ -454,17 +455,18 @@ class RegionRoutes:
             else:
                 pending.home = None
                 self._move(pending, self._astray[pending.request])
+                come.add(pending.shard)
+        for shard in come:
+            self.routes[shard].sort()
         return stay
 
     def _found(self, calls: Iterable[PendingCall], now: float) -> None:
         """Take in that these calls are outstanding no longer; let those behind them go on."""
-        shards = {self._astray.pop(each.request) for each in calls if each.request in self._astray}
-        for shard in sorted(shards):
+        found = Counter(self._astray.pop(each.request) for each in calls if each.request in self._astray)
+        for shard, number in sorted(found.items()):
             route = self.routes[shard]
-            still = sum(1 for each in self._astray.values() if each == shard)
-            route.outstanding -= route.astray - still
-            route.astray = still
-            route.sort()
+            route.outstanding -= number
+            route.astray -= number
             self._advance(route, now)
 
     def hand_off_begins(self, shards: Iterable[ShardId], now: float) -> None:

@@ -1,5 +1,7 @@
 """A region whose type gets other numbers of shards: no call is lost, none overtakes another."""
 
+import time
+
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.ids import shard_of
 from sharding_app.protocol.numbering import Numbering
@@ -223,3 +225,20 @@ def test_a_shard_that_there_is_no_more_is_sought_no_more() -> None:
     region.routes.out.clear()
     region.routes.tick(5.0)
     assert region.asked == [0]
+
+
+def test_thousands_of_astray_calls_end_at_once_each() -> None:
+    region = Region(TWO)
+    region.call(MOVES)
+    region.home(1, "n-1", 5)
+    astray = [*region.routes.pending.values(), *(region.call(MOVES) for _ in range(19_999))]
+    region.renumber(FOUR)
+    waiting = [region.call(MOVES) for _ in range(20_000)]
+    region.home(3, "n-2", 1)
+    assert len(region.sent) == 20_000
+    began = time.process_time()
+    for each in astray:
+        region.answered(each)
+    assert time.process_time() - began < 2.0, "a loop that is held for longer misses other deadlines"
+    assert region.sent == [(each.request, 3, "n-2") for each in waiting]
+    region.check()
