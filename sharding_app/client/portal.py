@@ -360,6 +360,9 @@ class Portal:
             if returns is not None:
                 returns.append((future, value, error))
                 return
+            # A loop may be closed before it hands out. Some programs make one for each call.
+            for ended in [each for each in self._returns if each.is_closed()]:
+                del self._returns[ended]
             self._returns[loop] = deque(((future, value, error),))
         try:
             loop.call_soon_threadsafe(self._hand_out, loop)
@@ -370,7 +373,7 @@ class Portal:
 
     def _hand_out(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
-            returns = self._returns.pop(loop)
+            returns = self._returns.pop(loop, ())
         for future, value, error in returns:
             _settle(future, value, error)
 

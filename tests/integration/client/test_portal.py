@@ -306,6 +306,15 @@ def test_a_call_that_comes_when_the_loop_is_over_is_told() -> None:
         portal.ask_sync(a_call(timeout=30))
 
 
+def test_a_loop_that_ends_before_its_answer_is_handed_out_is_let_go() -> None:
+    portal, _, _ = standing()
+    for _ in range(10):
+        loop = asyncio.new_event_loop()
+        portal._give_back(loop, loop.create_future(), b"", None)
+        loop.close()
+    assert len(portal._returns) == 1
+
+
 class Picky(Asked):
     """Raises what no call should raise, as a user's extractor may."""
 
