@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connection, transaction
 
+from sharding_app.adapters.django import projecting
 from sharding_app.adapters.django import projections as control
 from sharding_app.entities.happened import Happened
 from sharding_app.entities.projections import Projection, on, projections
@@ -53,6 +54,12 @@ def is_cancelled() -> None:
 def names_a_file() -> None:
     """Tell a text that no column takes: a name that is not UTF-8 has lone surrogates."""
     raise ValueError(f"cannot read {os.fsdecode(bytes([0xFF, 0]))}")
+
+
+@pytest.fixture(autouse=True)
+def unlogged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pytest-xdist sends the log of a test to another process, and cannot send lone surrogates."""
+    monkeypatch.setattr(projecting.logger, "disabled", True)
 
 
 @pytest.fixture
