@@ -8,12 +8,12 @@ import inspect
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from asgiref.sync import async_to_sync, sync_to_async
-from django.db import DatabaseError, connections, transaction
+from django.db import DatabaseError, InterfaceError, connections, transaction
 from django.db.backends.utils import CursorWrapper
 
 from sharding_app.adapters.django import further_journals as there
@@ -216,6 +216,9 @@ def _alone(name: str, version: int) -> Iterator[None]:
             _keep_away(cursor, _RESETS, _known(name, version, rows))
             yield
     finally:
+        # The server notices a closed connection a little later. The next order may come at once.
+        with suppress(DatabaseError, InterfaceError):
+            beside.rollback()
         beside.close()
 
 
