@@ -125,11 +125,16 @@ class NodeMembership:
         self._settled = server
         await self._write(lambda: {"server": self._settled})
 
-    async def write(self, *, state: MemberState | None = None, deaf: bool | None = None) -> None:
-        await self._write(lambda: {"state": state, "deaf": deaf})
+    async def write(
+        self, *, state: MemberState | None = None, deaf: bool | None = None, deadline: float = float("inf")
+    ) -> None:
+        await self._write(lambda: {"state": state, "deaf": deaf}, deadline)
 
-    async def _write(self, changes: Callable[[], dict[str, Any]]) -> None:
-        """Write until it succeeds. `changes` is called for each attempt."""
+    async def _write(self, changes: Callable[[], dict[str, Any]], deadline: float = float("inf")) -> None:
+        """Write until it succeeds. `changes` is called for each attempt.
+
+        An attempt that fails after the deadline is the last one: its StoreUnavailable is raised.
+        """
         node = self._node
         while not node.ended.done():
             try:
@@ -137,6 +142,8 @@ class NodeMembership:
                     node.end("buried")
                 return
             except StoreUnavailable:
+                if node.ports.clock.now() >= deadline:
+                    raise
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def mend(self, news: News) -> None:

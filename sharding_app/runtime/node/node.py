@@ -175,7 +175,7 @@ class Node(Process):
         if self.state in ("up", "leaving") and not self.ended.done():
             self.log("node_leaving", "node %s leaves", self.config.name)
             try:
-                await self.store_state("leaving")
+                await self.store_state("leaving", deadline)
                 await self._membership.leave(deadline)
             except StoreUnavailable as error:
                 logger.warning("leaving without a word: %s", error, extra={"action": "leave_failed"})
@@ -351,9 +351,10 @@ class Node(Process):
         """
         await self.store_state("leaving" if drained else "up")
 
-    async def store_state(self, state: MemberState) -> None:
+    async def store_state(self, state: MemberState, deadline: float = float("inf")) -> None:
+        """Take a state and write it to the row. Raises StoreUnavailable after the deadline."""
         self.state = state
-        await self._membership.write(state=state)
+        await self._membership.write(state=state, deadline=deadline)
         self._membership.register_again()
 
     def fail(self) -> None:

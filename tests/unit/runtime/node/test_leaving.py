@@ -47,3 +47,18 @@ async def test_a_node_that_leaves_alone_hands_its_shards_over() -> None:
             await cluster.stop_node(leaving)
             assert {cluster.home_of(Ledger, number) for number in range(LEDGERS)} == {staying}
             await book_all(2)
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_cannot_say_that_it_leaves_goes_at_its_deadline() -> None:
+    """PostgreSQL is away: the row goes on saying "up", and a service manager waits for the end."""
+    async with MemoryCluster([Ledger], nodes=2) as cluster:
+        with cluster.in_use():
+            await book_all(1)
+            leaving = next(iter(cluster.nodes))
+            cluster.cut_off(leaving)
+            node = cluster.nodes.pop(leaving)
+            async with asyncio.timeout(SOON):
+                await node.stop(0.5)
+            # The others find it dead.
+            await book_all(2)
