@@ -18,7 +18,6 @@ as done, and undone with it.
 """
 
 import asyncio
-import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Mapping
@@ -426,9 +425,16 @@ def _is_unusable(error: BaseException) -> bool:
 
 
 def cut(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:
-    """Shut the socket down: the waiting task sees its end at once, whatever the other side does."""
-    with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(connection.pgconn.socket)) as twin:
-        twin.shutdown(socket.SHUT_RDWR)
+    """Shut the socket down: the waiting task sees its end at once, whatever the other side does.
+
+    It takes no descriptor: a process that has none left would wait without an end.
+    """
+    with suppress(psycopg.Error, OSError):
+        borrowed = socket.socket(fileno=connection.pgconn.socket)
+        try:
+            borrowed.shutdown(socket.SHUT_RDWR)
+        finally:
+            borrowed.detach()  # it stays the connection's
 
 
 async def _hang_up(connection: Connection) -> None:

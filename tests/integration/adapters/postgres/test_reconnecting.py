@@ -1,13 +1,18 @@
 """While the server is away a line asks it less and less often, and is back soon after it."""
 
 import asyncio
+import os
+import resource
 import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import psycopg
 import pytest
 
 from sharding_app.adapters.postgres.connection import BACK_OFF_MAX_SECONDS, Line
+from tests.integration.adapters.postgres.silent_proxy import proxy_to
 
 pytestmark = pytest.mark.asyncio
 
@@ -62,3 +67,32 @@ async def test_a_line_is_back_within_the_longest_pause(params: dict[str, Any]) -
             except psycopg.OperationalError:
                 await asyncio.sleep(0.01)
     await line.close()
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """Let this process open nothing more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as held:
+        highest = os.dup(0)
+        held.callback(os.close, highest)
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
+        with suppress(OSError):
+            while True:
+                held.callback(os.close, os.dup(0))
+        yield
+
+
+async def test_a_line_keeps_its_deadline_without_a_free_descriptor(params: dict[str, Any]) -> None:
+    async with proxy_to(params) as proxy:
+        line = Line(proxy.params, purpose="test", answer_seconds=0.3)
+        await line.rows("coordinator")
+        proxy.mute()
+        asked = asyncio.ensure_future(line.rows("coordinator"))
+        with no_descriptor_left():
+            done, _ = await asyncio.wait({asked}, timeout=5)
+        assert done, "the line waits without an end, and all its later users with it"
+        assert isinstance(asked.exception(), TimeoutError)
+        await line.rows("coordinator")  # on a new connection
+        await line.close()
