@@ -8,11 +8,14 @@ SERVER = b"""
     to_char(pg_postmaster_start_time() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
         || COALESCE('/' || extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time())::text, ''),
     ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint,
-    (SELECT system_identifier::text FROM pg_control_system())"""
+    (SELECT system_identifier::text || ':' || split_part(pg_relation_filepath(1259), '/', -2) FROM pg_control_system())"""
 """Expression for the run of a server (`Server`). When one server process crashes, Postgres ends all
 sessions and frees all locks without a new start time: the statistics, which such a recovery resets,
 show it. The timeline is that of the write-ahead log now, not of the last checkpoint; on a standby
-this fails, as it should."""
+this fails, as it should. To the system belongs the number of the database: a copy that took its
+name holds other rows. The path of each of its files has that number (1259 is pg_class), so no
+table is read for it.
+"""
 
 _DURABLE = b"""CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
         THEN set_config('synchronous_commit', 'on', %s) END"""

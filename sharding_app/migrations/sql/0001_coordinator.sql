@@ -17,7 +17,8 @@ CREATE FUNCTION @schema@.sharding_journals_to_read_v1() RETURNS text[] LANGUAGE 
     FROM @schema@.sharding_coordinator c
     WHERE c.term >> 16 > c.journals_read
         OR (EXISTS (SELECT FROM @schema@.sharding_journal) AND c.lineage <> (
-            SELECT system_identifier::text || '/' || ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint
+            SELECT system_identifier::text || ':' || split_part(pg_relation_filepath(1259), '/', -2)
+                || '/' || ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint
             FROM pg_control_system()))
 $journals_to_read$;
 
