@@ -354,7 +354,8 @@ class Settings:
         "Delay before a remembered entity or a singleton that stopped without passivating is "
         "started again.", above=0.0)
     entity_stop_timeout_seconds: float = _knob(_NODE.stop_timeout_seconds, "Entities",
-        "An entity that ignores its stop message is stopped by force after this time.", above=0.0)
+        "An entity that ignores its stop message is stopped by force after this time. So is the "
+        "`run` of a worker that has lost its lease and goes on.", above=0.0)
     entity_recovery_number: int = _knob(0, "Entities",
         "After a move or a restart, start remembered entities in groups of this size, per node and "
         "type. 0: all at once.", at_least=0)

@@ -165,7 +165,9 @@ class TypeHost:
             self.remembering = Remembering(
                 type_id, part.journal, self, shard_of, ports.clock.now, rate=config.recovery_rate
             )
-        self.workers: WorkerRuns | None = WorkerRuns(self, ports.watch) if entity_type.workers else None
+        self.workers: WorkerRuns | None = (
+            WorkerRuns(self, ports.watch, config.stop_timeout_seconds) if entity_type.workers else None
+        )
         self.shard_life = tracing.part(ShardLife)(self, config, on_stopped)
         self.entity_life = EntityLife(self, config)
         self.erasing = Erasing(self)

@@ -7,9 +7,10 @@
 
 Contract: each step of `run` is taken only while this node's lease, and the shard's own, are valid.
 When one is lost, `run` is cancelled: the steps of its clean-up are the only ones that are taken
-then. A shard is not reported as stopped before its `run` has ended, or is given up. In one process
-no `run` of a number begins before the former one of that number has ended, whatever became of its
-shard.
+then, and for a limited time. Otherwise a `run` that swallows its cancellation would go on, while
+its number lives elsewhere. A shard is not reported as stopped before its `run` has ended, or is
+given up. In one process no `run` of a number begins before the former one of that number has ended,
+whatever became of its shard.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ logger = logging.getLogger("sharding.worker")
 
 RUN = "run"
 INSIST_SECONDS = 1.0
-"""Time between cancellations of a `run` that is given up and goes on."""
+"""Time between cancellations of a `run` that goes on after its time."""
 
 
 class Returned(Exception):
@@ -90,7 +91,7 @@ class WorkerHost(Protocol):
 class _Run:
     """One `run` of one object."""
 
-    __slots__ = ("cancelled", "generation", "lease_lost", "since", "slot", "task")
+    __slots__ = ("cancelled", "ends_by", "generation", "lease_lost", "since", "slot", "task")
 
     def __init__(self, slot: Resident) -> None:
         self.slot = slot
@@ -98,6 +99,8 @@ class _Run:
         self.task: asyncio.Task[Any] | None = None
         self.cancelled = False
         self.lease_lost = False
+        self.ends_by = float("inf")
+        "The end of the time for its clean-up without a lease."
         self.since: float | None = None
         "When its first step was taken."
 
@@ -109,7 +112,9 @@ class _Run:
 
 
 class WorkerRuns:
-    def __init__(self, host: WorkerHost, watch: Watch) -> None:
+    def __init__(self, host: WorkerHost, watch: Watch, clean_up_seconds: float) -> None:
+        """`clean_up_seconds`: the time that a `run` has to end after its lease was lost."""
+        self._clean_up_seconds = clean_up_seconds
         self._host = host
         self._watch = watch
         self._supervision = host.type.settings.supervision or Supervision()
@@ -162,8 +167,7 @@ class WorkerRuns:
     def suspend(self) -> None:
         """End all of them: the node's lease is lost. They begin again when it is back."""
         for run in list(self._runs.values()):
-            run.lease_lost = True
-            run.cancel()
+            self._lose(run)
 
     def give_up(self, slot: Resident) -> bool:
         """Wait no longer for a `run` that goes on after it was cancelled. False: there is none."""
@@ -221,12 +225,24 @@ class WorkerRuns:
     def _may_go_on(self, run: _Run) -> bool:
         """Whether the next step may be taken. If not, the task is cancelled from now on."""
         host, shard = self._host, run.slot.shard
-        if run.cancelled or (host.may_handle() and host.may_begin(shard)):
-            self._watch.running = host.type.name, RUN
-            return True
-        run.lease_lost = True
-        run.cancel()
-        return False
+        cleans_up = run.cancelled
+        if not (host.may_handle() and host.may_begin(shard)):
+            self._lose(run)
+            if not cleans_up:
+                return False
+            if run.task is not None and host.now() >= run.ends_by:
+                run.task.cancel()
+                return False
+        self._watch.running = host.type.name, RUN
+        return True
+
+    def _lose(self, run: _Run) -> None:
+        """End a `run` whose lease is lost, whether it is to end already or not."""
+        if not run.lease_lost:
+            run.lease_lost = True
+            run.ends_by = self._host.now() + self._clean_up_seconds
+            run.cancel()
+            self._host.spawn(self._insist(run, self._clean_up_seconds))
 
     def _over(self, run: _Run, error: BaseException) -> None:
         """Start the worker again after its `run`, unless its shard stops or has left."""
@@ -287,8 +303,12 @@ class WorkerRuns:
             f"worker {slot.id} of {name} is started again: {why}", params={"type": name, "entity_id": slot.id}
         )
 
-    async def _insist(self, run: _Run) -> None:
-        """Cancel a `run` again and again until it ends: its shard is given up."""
+    async def _insist(self, run: _Run, after: float = 0.0) -> None:
+        """Cancel a `run` again and again until it ends: its shard is given up, or its lease is
+        lost.
+        """
+        if run.task is not None:
+            await asyncio.wait([run.task], timeout=after)
         while run.task is not None and not run.task.done():
             run.task.cancel()
             await asyncio.wait([run.task], timeout=INSIST_SECONDS)

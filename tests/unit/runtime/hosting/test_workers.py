@@ -313,6 +313,42 @@ async def test_none_lives_on_a_node_without_its_lease(cluster: MemoryCluster) ->
     never_two()
 
 
+async def test_one_that_swallows_its_cancellation_takes_no_steps_without_a_lease() -> None:
+    """As `asyncio.wait_for` may do: a cancellation that comes with the result is lost."""
+
+    class Stubborn(Worker):
+        alive: ClassVar[list["Stubborn"]] = []
+        swallows: ClassVar[bool] = False
+
+        async def run(self) -> None:
+            swallowed = False
+            self.alive.append(self)
+            try:
+                while True:
+                    try:
+                        await asyncio.sleep(0.01)
+                    except asyncio.CancelledError:
+                        if swallowed or not self.swallows:
+                            raise
+                        swallowed = True
+            finally:
+                self.alive.remove(self)
+
+    stubborn = ShardedDaemonProcess.start("unit.stubborn", worker=Stubborn, workers=6)
+    config = dataclasses.replace(CONFIG, stop_timeout_seconds=0.2)
+    async with MemoryCluster([registry.get(stubborn.type_name)], nodes=3, config=config) as cluster:
+        nodes = cluster.nodes.values()
+        await until(lambda: all(len(each.hosts[stubborn.type_name].shards) == 2 for each in nodes))
+        await until(lambda: len(Stubborn.alive) == 6)
+        lost = cluster.nodes["node3"]
+        there = [each for each in Stubborn.alive if each.number in lost.hosts[stubborn.type_name].shards]
+        Stubborn.swallows = True
+        cluster.cut_off("node3")
+        await until(lambda: not set(there) & set(Stubborn.alive))
+        await until(lambda: sorted(each.number for each in Stubborn.alive) == list(range(6)))
+        Stubborn.swallows = False
+
+
 async def test_commands_reach_a_worker_and_their_failure_does_not_stop_it(cluster: MemoryCluster) -> None:
     await all_of(4)
     first = Importer.alive[3][0]
