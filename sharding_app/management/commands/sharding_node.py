@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import signal
 from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Coroutine
 from typing import Any
@@ -109,6 +110,8 @@ class Command(BaseCommand):
             if loop.is_running():
                 for number in asked_by:
                     loop.remove_signal_handler(number)
+                # Python's own handler raises KeyboardInterrupt, and then waits for all threads.
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
             # Statements that are under way at the end are cut off, on purpose; psycopg would warn
             # of each.
             logging.getLogger("psycopg").setLevel(logging.ERROR)
@@ -137,6 +140,8 @@ class Command(BaseCommand):
                 await endpoint.stop()
         if getattr(self, "_called_from_command_line", False):
             end_despite_threads()
+        elif signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
     async def _endpoint(self, port: int | None, runner: Any, watchdog: Any) -> Any:
         from sharding_app.settings.load import get_settings

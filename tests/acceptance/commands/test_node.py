@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import signal
+from pathlib import Path
 
 import pytest
 from django.core.management.base import OutputWrapper
 
+from sharding_app.embedded import OwnPostgres
 from sharding_app.operations.console import columns, style_for
 from tests.support.live import Live, children, running, until
 
@@ -50,6 +52,28 @@ def test_several_nodes_end_with_a_parent_that_is_killed(live_tables: Live) -> No
         nodes.process.kill()
         until(lambda: not any(running(pid) for pid in pids), 30, "both have ended")
         assert live_tables.status()["nodes"] == []
+
+
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler of its own for a signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (mask,) = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")]
+    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_a_node_at_once(
+    live_servers: Live, own_postgres: OwnPostgres, number: signal.Signals
+) -> None:
+    live = Live(own_postgres.url, live_servers.redis_url)
+    assert live.manage("migrate", "-v0").returncode == 0
+    with live.program("sharding_node", "--name", "slow", "--leave-timeout", "600") as node:
+        node.wait_line("^node slow is up$")
+        own_postgres.kill()  # it cannot say that it leaves
+        node.process.send_signal(number)
+        until(lambda: not catches(node.pid, signal.SIGTERM), 30, "it leaves")
+        assert node.stop(number) == -number
+        assert "KeyboardInterrupt" not in node.text, "which waits for all threads"
 
 
 @pytest.mark.parametrize(
