@@ -17,14 +17,18 @@ name holds other rows. The path of each of its files has that number (1259 is pg
 table is read for it.
 """
 
-_DURABLE = b"""CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
-        THEN set_config('synchronous_commit', 'on', %s) END"""
+_DURABLE = b"""concat(
+        CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
+            THEN set_config('synchronous_commit', 'on', %s) END,
+        CASE WHEN current_setting('client_min_messages') = 'error'
+            THEN set_config('client_min_messages', 'warning', %s) END)"""
 """Expression that makes commits durable, whatever the role or the database has been set to. A
-stricter way stays."""
+stricter way stays. A commit whose wait for a standby was cancelled shows by a warning alone
+(`connection.NotReplicated`)."""
 _PLACES = {
     b"@server@": SERVER.strip(),
-    b"@durable_session@": _DURABLE % b"false",
-    b"@durable_transaction@": _DURABLE % b"true",
+    b"@durable_session@": _DURABLE.replace(b"%s", b"false"),
+    b"@durable_transaction@": _DURABLE.replace(b"%s", b"true"),
 }
 
 

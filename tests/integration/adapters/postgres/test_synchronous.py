@@ -14,7 +14,7 @@ from sharding_app.adapters.personal.journal import SealedJournal
 from sharding_app.adapters.personal.vault import Vault
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.store import PostgresStore
-from sharding_app.adapters.postgres.within import secure
+from sharding_app.adapters.postgres.within import Replication, prepare_within, secure, watched
 from sharding_app.embedded import OwnPostgres
 from sharding_app.ports.deliveries import MessagesGone, Taking
 from sharding_app.ports.journal import EventRow, JournalUnavailable
@@ -206,6 +206,44 @@ async def test_an_administrator_who_ends_the_wait_acknowledges_nothing(
             await journal.settle([ROW])
         pair.mend()
         assert await journal.settle([ROW])
+
+
+async def test_a_session_that_hears_no_warnings_acknowledges_nothing_either(
+    pair: PostgresPair, primary: dict[str, Any]
+) -> None:
+    """The warning alone tells that the wait was cancelled."""
+    deaf = {**primary, "options": "-c client_min_messages=error"}
+    journal = PostgresJournal(deaf, owner="me", answer_seconds=ANSWER_SECONDS)
+    async with await connect(primary) as admin:
+        await give_homes(admin, 4)
+        await journal.open()
+        pair.cut()
+        append = asyncio.ensure_future(journal.append([ROW]))
+        await waiting(admin)
+        await admin.execute("SELECT pg_cancel_backend(%s)", [journal.backends[0].pid])
+        try:
+            with pytest.raises(JournalUnavailable):
+                await append
+        finally:
+            pair.mend()
+            await journal.close()
+
+
+async def test_so_does_the_transaction_of_a_user(pair: PostgresPair, primary: dict[str, Any]) -> None:
+    deaf = {**primary, "options": "-c client_min_messages=error"}
+    found = Replication()
+    async with await connect(primary) as admin:
+        with psycopg.connect(**deaf) as users:
+            prepare_within(users, "sharding/me/within", 1000)
+            users.execute("SELECT pg_logical_emit_message(true, 'test', 'a write')")
+            pair.cut()
+            with watched(users, found):
+                commit = asyncio.ensure_future(asyncio.to_thread(users.commit))
+                await waiting(admin)
+                await admin.execute("SELECT pg_cancel_backend(%s)", [users.info.backend_pid])
+                await commit
+            pair.mend()
+    assert found.cancelled
 
 
 async def test_what_others_have_committed_is_secure_only_when_the_standby_has_it(
