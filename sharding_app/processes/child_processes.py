@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -164,7 +165,7 @@ class Supervisor:
         self, children: list[Child], say: Callable[[str], object], patience_seconds: float = 35.0
     ) -> None:
         self.children = children
-        self.say = say
+        self._say = say
         self.patience_seconds = patience_seconds
         self.stopping = False
         self.hurried = False
@@ -210,7 +211,15 @@ class Supervisor:
             elif now >= child.again_at:
                 child.restarts += 1
                 child.release()
-                child.start()
+                try:
+                    child.start()
+                except OSError as error:  # the next look finds that it does not run
+                    self.say(f"{child.name} cannot be started: {error}")
+
+    def say(self, text: str) -> None:
+        """Tell how children do. A full disk or a closed pipe must not end them."""
+        with suppress(OSError):
+            self._say(text)
 
     def add(self, child: Child) -> None:
         """Start one more."""

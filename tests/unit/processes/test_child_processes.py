@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,6 +104,54 @@ def test_ranks_end_one_after_the_other(said: list[str], tmp_path: Path) -> None:
     supervisor.run(look)
     assert notes.read_text() == "first second "
     assert said == []
+
+
+def test_a_start_that_fails_is_tried_again_and_costs_no_other_child(
+    said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system may have no process or descriptor to spare for a while."""
+    monkeypatch.setattr(child_processes, "RESTART_SECONDS", 0.05)
+    child, other = Child("victim", python(QUIET)), Child("other", python(QUIET))
+    real, failed = subprocess.Popen, list[OSError]()
+
+    def popen(*arguments: Any, **options: Any) -> Any:
+        if said and not failed:
+            failed.append(BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"))
+            raise failed[0]
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    there: set[int | None] = set()
+
+    def look() -> None:
+        there.add(other.pid)
+        if not said and child.alive:
+            child.signal(signal.SIGKILL)
+        supervisor.stopping = bool(failed) and child.alive
+
+    supervisor = Supervisor([child, other], said.append)
+    supervisor.run(look)
+    assert said[1] == f"victim cannot be started: {failed[0]}"
+    assert len(there) == 1, "it has run through"
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EPIPE])
+def test_a_log_that_takes_nothing_more_costs_no_child(error: int) -> None:
+    child, other = Child("victim", python(QUIET)), Child("other", python(QUIET))
+    killed: list[int | None] = []
+
+    def say(_: str) -> None:
+        raise OSError(error, os.strerror(error))
+
+    def look() -> None:
+        if not killed and child.alive:
+            killed.append(child.pid)
+            child.signal(signal.SIGKILL)
+        supervisor.stopping = child.alive and child.pid not in killed
+
+    supervisor = Supervisor([child, other], say)
+    supervisor.run(look)
+    assert (child.restarts, other.restarts) == (1, 0)
 
 
 def test_what_does_not_end_by_itself_is_killed(said: list[str]) -> None:
