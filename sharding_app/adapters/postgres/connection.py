@@ -51,6 +51,7 @@ RELIED_UPON = {
     "default_transaction_read_only": "off",
     "default_transaction_deferrable": "off",
     "DateStyle": "ISO",
+    "array_nulls": "on",
 }
 """Sent with the connection request, which overrides settings of a role or database. `rely.sql` sets
 the others of a line."""

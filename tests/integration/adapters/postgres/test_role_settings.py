@@ -25,6 +25,7 @@ HOSTILE = {
     "idle_session_timeout": "1ms",
     "idle_in_transaction_session_timeout": "1ms",
     "DateStyle": "SQL, DMY",
+    "array_nulls": "off",
     "synchronous_commit": "off",
     "search_path": "nowhere",
 }
@@ -37,6 +38,7 @@ RELIED = {
     "idle_session_timeout": "0",
     "idle_in_transaction_session_timeout": "4s",
     "DateStyle": "ISO, MDY",
+    "array_nulls": "on",
     "synchronous_commit": "on",
 }
 
