@@ -17,7 +17,7 @@ in that snapshot covers changes that the snapshot shows, and every later change 
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
@@ -97,7 +97,7 @@ def read_layout(conninfo: Conninfo) -> Layout:
     return Layout(partitioned, size, types, unfinished)
 
 
-def change_layout(conninfo: Conninfo, parts: Mapping[str, int], by: str) -> Iterator[Step]:
+def change_layout(conninfo: Conninfo, parts: Mapping[str, int], by: str) -> Generator[Step]:
     """Partition the journal by type, and divide the partitions of these types; where it is
     partitioned already, divide that of one type. Yields after each commit.
 

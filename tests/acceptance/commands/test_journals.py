@@ -222,11 +222,11 @@ def test_a_journal_that_is_down_is_named_and_the_other_one_is_shown(
         refused = moved.manage("sharding_journals", "--adopt", "journal_b", "--yes")
         assert "Nodes are running: late." in refused.stderr
         late.stop()
-    for command in (
+    for given in (
         ("sharding_erase", TYPE, THERE[0], "--yes"),
         ("sharding_move_journal", TYPE, "--to", "default", "--yes"),
     ):
-        refused = moved.manage(*command)
+        refused = moved.manage(*given)
         assert refused.returncode == 1, refused.stdout
         assert "leads to another database than the cluster knows" in refused.stderr
     elsewhere = moved.manage("sharding_journals")

@@ -60,7 +60,7 @@ def test_an_empty_journal_is_partitioned(servers: Servers, monkeypatch: pytest.M
 def test_an_interrupted_change_is_shown_and_taken_back(journal: dict[str, Any]) -> None:
     run_of_steps = change_layout(journal, {}, "me")
     assert [each.name for each in islice(run_of_steps, 2)] == ["begun", "copied"]
-    run_of_steps.close()  # type: ignore[attr-defined]
+    run_of_steps.close()
     assert "A change of the layout was begun: 200 of about " in run()
     assert run("--cancel") == "The copy is dropped.\n"
     assert run("--cancel") == "There is nothing to take back.\n"
