@@ -9,7 +9,8 @@ earlier release has stored, and that the class has no more, are ended.
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
 from inspect import isawaitable
 from typing import Any, Protocol
 
@@ -38,6 +39,7 @@ class StartingHost(Protocol):
     threads: Threads
     closing: bool
     execution: Execution
+    storing: Callable[[MessageChanges], AbstractContextManager[None]]
 
     def spawn(self, job: Coroutine[Any, Any, None]) -> None: ...
 
@@ -111,5 +113,10 @@ class Starting:
         cancels: list[TimerKey] = [(type_id, slot.id, key) for key in stored]
         if rows or cancels:
             claim = type_id, shard.number, shard.epoch
-            at = await host.journal.stage(rows, cancels, claim=claim)
-            host.staged(slot, MessageChanges(rows, cancels), at)
+            changes = MessageChanges(rows, cancels)
+            at = None  # without an answer they may be stored all the same: they are read
+            try:
+                with host.storing(changes):
+                    at = await host.journal.stage(rows, cancels, claim=claim)
+            finally:
+                host.staged(slot, changes, at)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -23,6 +24,7 @@ from sharding_app import (
 )
 from sharding_app.adapters.memory.journal import MemoryJournal
 from sharding_app.ports.deliveries import Claim, MessageRow, TimerKey
+from sharding_app.ports.journal import JournalUnavailable
 from sharding_app.protocol.call import Call
 from sharding_app.testing.cluster import MemoryCluster
 from tests.unit.runtime.waiting import travel, until
@@ -121,6 +123,35 @@ async def test_its_timers_are_set_at_its_start_and_fire(cluster: MemoryCluster) 
     await until(lambda: len(cluster.events(Digest, "the")) >= 3)
     events = [each for each in cluster.events(Digest, "the") if isinstance(each, Sent)]
     assert len(events) == 3
+
+
+class Clock(Singleton, Entity, name="entities.Clock"):
+    ticks = 0
+
+    @every(seconds=1)
+    @command
+    def tick(self) -> None:
+        Clock.ticks += 1
+
+
+async def test_timers_whose_storage_is_in_doubt_fire_at_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer is lost, and the next look finds them stored."""
+    monkeypatch.setattr(Clock, "ticks", 0)
+    real, lost = MemoryJournal.stage, 0
+
+    async def stage(self: MemoryJournal, sends: Sequence[MessageRow], *args: Any, **given: Any) -> datetime:
+        nonlocal lost
+        at = await real(self, sends, *args, **given)
+        if lost == 0:
+            lost += 1
+            raise JournalUnavailable("the answer is lost")
+        return at
+
+    monkeypatch.setattr(MemoryJournal, "stage", stage)
+    async with MemoryCluster([Clock]) as cluster:
+        await until(lambda: lost == 1)
+        await travel(3.5)
+        assert Clock.ticks == 3, timers(cluster)
 
 
 async def test_a_start_leaves_timers_alone_that_are_right(cluster: MemoryCluster) -> None:
