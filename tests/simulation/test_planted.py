@@ -197,6 +197,30 @@ OF_A_TEST = {
         "tests/unit/runtime/execution/test_fate.py",
         "test_its_entity_cannot_be_recovered_at_the_next_home",
     ),
+    "failing_commits_are_not_waited_for": (
+        "tests/unit/runtime/journal/test_commits.py",
+        "test_the_last_commit_of_a_dropped_object_is_known_until_it_has_failed",
+    ),
+    "goes_again_behind_a_later_call": (
+        "tests/unit/runtime/execution/test_overtaken.py",
+        "test_one_behind_which_another_has_taken_effect_is_overtaken",
+    ),
+    "marks_are_told_before_the_standby_has_them": (
+        "tests/unit/adapters/memory/test_standby.py",
+        "test_a_mark_is_told_of_once_the_standby_has_it",
+    ),
+    "messages_stay_behind": (
+        "tests/contract/test_resizing.py",
+        "test_a_step_gives_rows_and_shards_of_its_groups_their_new_numbers",
+    ),
+    "no_journal_stands_still": (
+        "tests/unit/runtime/hosting/test_standstill.py",
+        "test_what_waits_for_a_journal_that_stands_still_counts_for_half_of_the_credit",
+    ),
+    "queries_go_back_without_a_limit": (
+        "tests/unit/runtime/many/test_concurrent.py",
+        "test_answers_that_wait_for_a_commit_have_the_limit_of_the_mailbox",
+    ),
 }
 """Mistakes that no seed of a hundred finds (of a resize: no seed of thirty with resizes; of a move:
 of a dozen with moves), and the test that fails with each.

@@ -10,6 +10,7 @@ from typing import Any
 from weakref import WeakSet
 
 from sharding_app.adapters.memory.cluster_rows import ClusterRows
+from sharding_app.adapters.memory.journal import MemoryJournal
 from sharding_app.adapters.memory.journal_writes import JournalWrites
 from sharding_app.adapters.memory.locks import Lock
 from sharding_app.adapters.memory.message_writes import MARKS, MessageWrites
@@ -174,6 +175,18 @@ def _unmarks_at_any_epoch(real: Any) -> Any:
     return unmark
 
 
+def _believes_what_it_sees(_: Any) -> Any:
+    """The stand-in of a server tells of a mark that its standby may lack."""
+
+    async def stage(
+        self: MemoryJournal, sends: Any, cancels: Any = (), takes: Any = (), *, claim: Any = None
+    ) -> Any:
+        changes = MessageChanges(list(sends), list(cancels), list(takes))
+        return await self._after_late_ones("stage", lambda: self._writes.messages.stage(changes, claim))
+
+    return stage
+
+
 JOURNALS: dict[str, Mistake] = {
     "earlier_epochs_take_in_a_journal": Mistake((1,), ClusterRows, "take", _lets_any_epoch_take),
     "a_journal_has_no_fence": Mistake((1,), JournalWrites, "fence", _trusts_the_cluster),
@@ -193,5 +206,9 @@ JOURNALS: dict[str, Mistake] = {
     "a_journal_keeps_former_numbers": Mistake((0, 1, 2, 10, 15), JournalWrites, "_refile", lambda _: nothing),
     "lost_rows_are_not_made_again": Mistake((1, 2, 4), ClusterRows, "restore", _makes_no_row),
     "resizes_wait_for_no_journal": Mistake((1, 2, 4), ClusterRows, "check_journals", lambda _: nothing),
+    "no_journal_stands_still": Mistake((10,), JournalPart, "stands_still", lambda _: no),
+    "marks_are_told_before_the_standby_has_them": Mistake(
+        (15,), MemoryJournal, "stage", _believes_what_it_sees, direct=True
+    ),
     "new_lineages_raise_no_revisions": Mistake((10,), ClusterRows, "raise_term", _with_the_former_revisions),
 }

@@ -197,6 +197,7 @@ RESIZING: dict[str, Mistake] = {
     "groups_are_not_handed_off": Mistake((10,), Resizing, "_go_on", _waits_for_shards_to_stop),
     "rows_stay_behind": Mistake((0, 10, 15, 16), Moving, "carry_out", lambda _: yes),
     "remembered_ids_stay_behind": Mistake((0, 10), Moving, "carry_out", _without("marked")),
+    "messages_stay_behind": Mistake((15, 16), Moving, "carry_out", _without("messages")),
     "resized_shards_begin_anew": Mistake((1, 2), ClusterRows, "renumbered", _from_the_first_epoch),
     "former_coordinators_resize": Mistake((7,), ClusterWrites, "renumber", _under_any_term),
     "steps_keep_the_revision": Mistake((2, 8, 10), Numbering, "after", _with_the_same_revision),
