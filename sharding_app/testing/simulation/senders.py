@@ -282,7 +282,7 @@ with registry.isolated():
                 if number >= BEATS:
                     self.give(mine, [["cancel", "beat", ""]])
                 elif number >= is_replaced_after(token):
-                    self.give(mine, [["ring", "beat", f"{token}&"]])
+                    self.give(mine, [["ring", "beat", f"{token}&{number}"]])
                 await self.keep(mine)
                 await asyncio.sleep(HANDLED_SECONDS)
                 self.keep(f"{mine}+")
