@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sharding_app.entities.base import Entity
 from sharding_app.entities.entity_type import EntityType
@@ -58,6 +58,15 @@ class Instance:
         return f"{self.name} on {self.node} at epoch {self.shard.epoch}"
 
 
+class Home(NamedTuple):
+    """The home of an entity whose row is lost."""
+
+    incarnation: Incarnation
+    epoch: Epoch
+    resting: Resident | None
+    "The entity there, if it goes to rest."
+
+
 class Registry:
     def __init__(self, world: World) -> None:
         self.world = world
@@ -71,9 +80,9 @@ class Registry:
         """Former coordinators that go on, and how long their process had been awake when that was
         seen first.
         """
-        self._to_store_again: dict[tuple[EntityType, str], tuple[Incarnation, Epoch]] = {}
+        self._to_store_again: dict[tuple[EntityType, str], Home] = {}
         """Remembered entities in memory that go on, and whose rows the server has lost: their home
-        stores them again.
+        stores them again. One that goes to rest goes on if a message comes before it is there.
         """
         self._lost: dict[Lineage, set[tuple[str, str]]] = {}
         "Remembered entities (type, id) whose rows a lineage had at its end, of each that was lost."
@@ -131,7 +140,9 @@ class Registry:
         self._count("entity", "runs", how)
         if how == "rest":
             self.should_run.pop((made, entity.entity_id), None)
-            self._to_store_again.pop((made, entity.entity_id), None)
+            lost = self._to_store_again.pop((made, entity.entity_id), None)
+            if lost is not None and instance.slot is not None:
+                self._to_store_again[made, entity.entity_id] = lost._replace(resting=instance.slot)
 
     def shard_started(self, me: Incarnation, made: EntityType, number: ShardId, epoch: Epoch) -> None:
         self.world.where.started((made.name, number), epoch)
@@ -233,7 +244,7 @@ class Registry:
 
     # -- Inside ------------------------------------------------------------------------------------
 
-    def _without_a_row(self) -> Iterator[tuple[tuple[EntityType, str], tuple[Incarnation, Epoch]]]:
+    def _without_a_row(self) -> Iterator[tuple[tuple[EntityType, str], Home]]:
         """Return the remembered entities in memory that are somewhere, and their homes."""
         for each in self.world.nodes:
             if not each.runs or each.node is None:
@@ -243,13 +254,16 @@ class Registry:
                     continue
                 for shard in host.shards.values():
                     for entity, slot in shard.slots.items():
-                        goes_on = not (shard.stopping or slot.passivating or slot.ended)
+                        goes_on = not (shard.stopping or slot.ended)
                         if goes_on and not self.is_stored(host.type, entity):
-                            yield (host.type, entity), (each.node.incarnation, shard.epoch)
+                            home = Home(
+                                each.node.incarnation, shard.epoch, slot if slot.passivating else None
+                            )
+                            yield (host.type, entity), home
 
     def _look_at_lost_rows(self) -> None:
         """Expect entities to run whose lost rows are there again. Disregard those that are gone."""
-        for (made, entity), (home, epoch) in list(self._to_store_again.items()):
+        for (made, entity), (home, epoch, resting) in list(self._to_store_again.items()):
             if self.is_stored(made, entity):
                 if self.world.server_of_entity(made.name, entity).standby.waited_for:
                     continue  # it is visible, and a failover may lose it
@@ -258,7 +272,10 @@ class Registry:
             else:
                 node = self.world.node_of(home)
                 shard = None if node is None or node.state == "ended" else home_of(node, made.name, entity)
-                if shard is not None and shard.epoch == epoch and not shard.stopping:
+                is_there = resting is None or (
+                    shard is not None and shard.slots.get(entity) is resting and not resting.ended
+                )
+                if shard is not None and shard.epoch == epoch and not shard.stopping and is_there:
                     continue
             del self._to_store_again[made, entity]
 
