@@ -207,25 +207,30 @@ def _compare(
     """Refuse a file of another history before a row of it is put back. Its snapshots come before
     its events: one of them would be the state of what is there.
     """
-    for firsts in _firsts(path, only):
+    for firsts in _firsts(path, only, is_archive=is_archive):
         transfer.refuse_others(known, firsts, [_shard(known, code, each) for each in firsts])
     for page in () if is_archive else _pages(path, only):
         if events := [_event(each) for each in page if isinstance(each, EventLine)]:
             transfer.compare_events(known, events, [_shard(known, code, each.entity) for each in events])
 
 
-def _firsts(path: Path, only: str | None) -> Iterator[dict[str, int]]:
+def _firsts(path: Path, only: str | None, *, is_archive: bool) -> Iterator[dict[str, int]]:
     """Read the numbers of the first events of entities, many at a time. One that has a snapshot
     alone was erased while it was exported.
     """
+    # A run with --resume goes through the entities from the beginning, and may find more of one
+    # that stands in the archive already. Those events are not its first ones.
+    known_ones: set[str] = set()
     events = (row for _, row in lines(path) if isinstance(row, EventLine))
     first_ones = takewhile(lambda row: not isinstance(row, EventLine), (row for _, row in lines(path)))
     snapshots = (row for row in first_ones if isinstance(row, SnapshotLine))
     by_entity = attrgetter("entity")
     firsts: dict[str, int] = {}
     for entity, found in groupby(heapq.merge(events, snapshots, key=by_entity), by_entity):
-        if only not in (None, entity):
+        if only not in (None, entity) or entity in known_ones:
             continue
+        if is_archive:
+            known_ones.add(entity)
         firsts[entity] = next((each.seq for each in found if isinstance(each, EventLine)), HIGHEST_NUMBER)
         if len(firsts) >= PAGE_ROWS:
             yield firsts

@@ -10,6 +10,7 @@ import pytest
 from django.core.management.base import CommandError
 
 from sharding_app.adapters.postgres import transfer
+from sharding_app.management.commands import sharding_import
 from sharding_app.operations.journal_file import End, EventLine, PageWriter, checked, lines
 from sharding_app.protocol.ids import shard_of
 from tests.integration.operations.test_transfer import everything, execute, run
@@ -65,6 +66,47 @@ def test_a_round_trip_gives_the_same_rows(tmp_path: Path) -> None:
     assert again["sha256"] == moved["sha256"]
     noted = execute("SELECT detail FROM sharding_decision WHERE action = 'events_archived'")
     assert [detail.split(",")[0] for (detail,) in noted] == ["24 events", "24 events"]
+
+
+def test_an_interrupted_import_of_a_file_that_was_gone_on_with_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second run has begun with the first entity again, so its events stand in two places."""
+    before, path = everything(), tmp_path / "carts.jsonl.gz"
+    write, pages = PageWriter.page, []
+
+    def broken(self: PageWriter, rows: Any) -> None:
+        pages.append(rows)
+        if len(pages) == 5:
+            raise OSError("the disk is full")
+        write(self, rows)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PageWriter, "page", broken)
+        with pytest.raises(CommandError, match="the disk is full"):
+            run("sharding_archive", *OLD, "--to", path, "--yes")
+    execute("UPDATE sharding_snapshot SET seq = 10 WHERE entity = 'old-1'")
+    assert run("sharding_archive", *OLD, "--to", path, "--yes", "--resume")["rows"] == 26
+    execute("DELETE FROM sharding_event WHERE entity LIKE 'old%%'")
+    put, done = sharding_import._put_page, []
+
+    def dies(*args: Any) -> int:
+        done.append(args)
+        if len(done) == 2:
+            raise OSError("the process was ended")
+        return put(*args)
+
+    monkeypatch.setattr(sharding_import, "PAGE_ROWS", 3)
+    with monkeypatch.context() as patched:
+        patched.setattr(sharding_import, "_put_page", dies)
+        with pytest.raises(CommandError, match="was ended"):
+            run("sharding_import", path)
+    assert numbers("old-1") == [1, 2, 3]
+    run("sharding_import", path)
+    assert [numbers(f"old-{which}") for which in (1, 2, 3)] == [
+        list(range(1, 11)), list(range(1, 9)), list(range(1, 9)),
+    ]  # fmt: skip
+    assert len(everything()) == len(before) - 10, "the young events are in no archive"
 
 
 def test_one_entity_and_the_newest_of_it_stay(tmp_path: Path) -> None:
