@@ -51,6 +51,8 @@ ANSWER_SECONDS = 5.0
 """How long a question that wants an answer at once may wait for the journal."""
 RETRY_SECONDS = 0.1
 RETRY_MAX_SECONDS = 1.0
+MOST_APART = 16
+"""After so many reads in a row that found no journal, it is not for some entities that it fails."""
 COUNT_BITS = 32
 
 
@@ -322,6 +324,10 @@ class Following:
             pause = min(RETRY_SECONDS * followed.failures, RETRY_MAX_SECONDS)
             logger.info("followers wait for the journal: %s", lost, extra={"action": "followers_wait"})
             self._loop.call_later(pause, self._again, [followed])
+        if self._failures >= MOST_APART:
+            await self._pause(lost)
+        else:
+            self._failures += 1
 
     def _refused(self, wanted: Collection[_Followed], refused: RowRefused) -> None:
         """Read fewer at once, until it is known of which entity the server does not give a row."""

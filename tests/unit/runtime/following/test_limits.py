@@ -173,6 +173,30 @@ async def test_an_entity_that_cannot_be_read_holds_up_no_other(
         await each.stop()
 
 
+async def test_a_journal_that_is_away_is_asked_now_and_then(cluster: MemoryCluster) -> None:
+    """However many entities are followed: reading each of them alone finds no journal either."""
+    names = [str(number) for number in range(200)]
+    for name in names:
+        await bid(name, 1)
+    reads: list[int] = []
+    real = cluster.nodes["node1"].node_ports.journal.follow
+
+    async def is_away(wanted: Sequence[Wanted], page_bytes: int) -> list[Reading]:
+        reads.append(len(wanted))
+        raise JournalUnavailable("the connection was refused")
+
+    for node in cluster.nodes.values():
+        node.node_ports.journal.follow = is_away  # type: ignore[method-assign]
+    followers = [follow(name) for name in names]
+    await travel(20)
+    assert len(reads) < 40 * len(cluster.nodes)
+    for node in cluster.nodes.values():
+        node.node_ports.journal.follow = real  # type: ignore[method-assign]
+    await until(lambda: all(each.amounts == [1] for each in followers))
+    for each in followers:
+        await each.stop()
+
+
 async def test_a_question_that_waits_owes_nothing(cluster: MemoryCluster) -> None:
     """Its home is not looked up in the store."""
     follower = follow()
