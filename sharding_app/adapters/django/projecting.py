@@ -375,8 +375,8 @@ async def _sent(handler: Coroutine[Any, Any, None]) -> None:
     """Await an async handler. A sys.exit() in it becomes an error that does not end the loop."""
     try:
         await handler
-    except (Exception, asyncio.CancelledError):
-        raise
+    except (Exception, asyncio.CancelledError, GeneratorExit):
+        raise  # the last one where it is closed in its middle
     except BaseException as error:
         raise RuntimeError(f"{type(error).__qualname__} was raised") from error
 

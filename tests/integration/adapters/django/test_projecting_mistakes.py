@@ -162,3 +162,22 @@ def test_what_fails_behind_the_commit_holds_up_nothing(
     assert work.take(0, 127).events == 3
     run(work)
     assert log() == [("a", 1, 1), ("a", 2, BAD), ("a", 3, 3)]
+
+
+def test_an_async_handler_can_be_closed_in_its_middle() -> None:
+    """As at the end of a loop that leaves it behind."""
+    ends: list[str] = []
+
+    async def waits() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ends.append("closed")
+
+    async def begins() -> None:
+        handler = projecting._sent(waits())
+        handler.send(None)
+        handler.close()
+
+    asyncio.run(begins())
+    assert ends == ["closed"]
