@@ -123,8 +123,8 @@ class WorkerRuns:
         self._early: dict[ResidentShard, Resident] = {}
         "Workers that a message has called before the number was read."
         self._runs: dict[Resident, _Run] = {}
-        self._tasks: dict[ShardId, asyncio.Task[Any]] = {}
-        "The last task of each number. It may outlive its shard."
+        self._tasks: dict[ShardId, set[asyncio.Task[Any]]] = {}
+        "The tasks of each number. They may outlive their shard."
 
     # -- From the host -----------------------------------------------------------------------------
 
@@ -199,12 +199,15 @@ class WorkerRuns:
         host, number, task = self._host, run.slot.shard.number, asyncio.current_task()
         if task is None:
             raise RuntimeError("a worker runs in a task")
-        former, self._tasks[number] = self._tasks.get(number), task
+        tasks = self._tasks.setdefault(number, set())
+        # All of them: one that waits for others itself may be cancelled, and they go on.
+        former = frozenset(tasks)
+        tasks.add(task)
         run.task = task
         error: BaseException = Returned()
         try:
-            if former is not None:
-                await asyncio.wait([former])
+            if former:
+                await asyncio.wait(former)
             if not run.cancelled:
                 await host.lease()
                 with call_chain.outside():
@@ -218,7 +221,8 @@ class WorkerRuns:
                 raise
             error = raised
         finally:
-            if self._tasks.get(number) is task:
+            tasks.discard(task)
+            if not tasks:
                 del self._tasks[number]
         self._over(run, error)
 

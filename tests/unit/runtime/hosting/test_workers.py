@@ -32,6 +32,7 @@ from sharding_app.runtime.hosting.failed_starts import FailedStarts
 from sharding_app.testing.cluster import MemoryCluster
 from tests.unit.runtime import counter_cluster
 from tests.unit.runtime.counter_cluster import until
+from tests.unit.runtime.waiting import travel
 
 pytestmark = pytest.mark.asyncio
 
@@ -347,6 +348,46 @@ async def test_one_that_swallows_its_cancellation_takes_no_steps_without_a_lease
         await until(lambda: not set(there) & set(Stubborn.alive))
         await until(lambda: sorted(each.number for each in Stubborn.alive) == list(range(6)))
         Stubborn.swallows = False
+
+
+async def test_a_run_that_is_cancelled_while_it_waits_lets_no_other_begin_beside_the_former() -> None:
+    """One that was given up goes on. The next of its number waits for it, and loses its lease."""
+
+    class Deaf(Worker):
+        alive: ClassVar[list["Deaf"]] = []
+        most: ClassVar[int] = 0
+        ends: ClassVar[asyncio.Event]
+
+        async def run(self) -> None:
+            self.alive.append(self)
+            Deaf.most = max(Deaf.most, len(self.alive))
+            while not self.ends.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await self.ends.wait()
+            self.alive.remove(self)
+
+    Deaf.ends = asyncio.Event()
+    deaf = ShardedDaemonProcess.start("unit.deaf", worker=Deaf, workers=1)
+    async with MemoryCluster([registry.get(deaf.type_name)], nodes=1, config=CONFIG) as cluster:
+        await until(lambda: len(Deaf.alive) == 1)
+        former = Deaf.alive[0]
+        runs = cluster.nodes["node1"].hosts[deaf.type_name].workers
+        assert runs is not None
+        (slot,) = runs._runs
+        runs.give_up(slot)
+        runs.loaded(slot)
+        try:
+            for _ in range(3):
+                (waiting,) = runs._runs.values()
+                await until(lambda each=waiting: each.task is not None)  # type: ignore[misc]
+                runs.suspend()
+                await until(lambda each=waiting: [*runs._runs.values()] not in ([], [each]))  # type: ignore[misc]
+                await travel(1)
+                assert Deaf.most == 1
+            assert Deaf.alive == [former]
+        finally:
+            Deaf.ends.set()
+        await until(lambda: former not in Deaf.alive)
 
 
 async def test_commands_reach_a_worker_and_their_failure_does_not_stop_it(cluster: MemoryCluster) -> None:
