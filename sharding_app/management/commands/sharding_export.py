@@ -123,6 +123,8 @@ def _rows(
     covers. It stands in front of the first event behind the gap then.
     """
     since = transfer.since() if last is None else ""
+    # Events of a durable state are values: no snapshot covers them, and most begin behind a gap.
+    has_snapshots = known.config.kind != "durable_state"
     if last is None or isinstance(last, SnapshotLine):
         after = ("", 0) if last is None else (last.entity, last.seq)
         for each in transfer.snapshots(known.number, entity, after):
@@ -132,7 +134,7 @@ def _rows(
     if not isinstance(last, RememberedLine):
         after = before = (last.entity, last.seq) if isinstance(last, EventLine) else ("", 0)
         for one in transfer.events(known.number, entity, after):
-            if one.seq > 1 and before != (one.entity, one.seq - 1):
+            if has_snapshots and one.seq > 1 and before != (one.entity, one.seq - 1):
                 for each in transfer.snapshots(known.number, one.entity):
                     if each.at >= since and (each.entity, each.seq) not in recent:
                         yield _snapshot_line(each)

@@ -196,6 +196,24 @@ def test_a_durable_state_whose_former_values_are_gone(tmp_path: Path) -> None:
     assert everything() == before
 
 
+def test_an_export_looks_for_no_snapshot_of_each_durable_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them begin behind a gap."""
+    execute("UPDATE sharding_type SET kind = 'durable_state' WHERE id = %s", CART)
+    execute("DELETE FROM sharding_snapshot")
+    execute("DELETE FROM sharding_event WHERE entity = 'alice' AND seq = 1")
+    looks, real = [], Transfer.snapshots
+
+    def snapshots(self: Transfer, *args: Any) -> Any:
+        looks.append(args)
+        return real(self, *args)
+
+    monkeypatch.setattr(Transfer, "snapshots", snapshots)
+    run("sharding_export", "shop.Cart", "--to", tmp_path / "carts.jsonl")
+    assert len(looks) == 1
+
+
 @pytest.mark.parametrize("events", [1, 2, 20])
 def test_a_history_that_has_begun_anew_is_left_as_it_is(tmp_path: Path, events: int) -> None:
     """A snapshot of the former life would be its state, in front of all or some of its events."""
