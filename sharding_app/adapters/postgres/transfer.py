@@ -247,8 +247,8 @@ class Transfer:
             raise Contradiction(what)
 
     def compare_events(self, known: KnownType, rows: Sequence[StoredRow], shards: Sequence[int]) -> None:
-        """Compare a page with what is there, before a snapshot of the file stands in front of it.
-        Raises Contradiction.
+        """Compare a page of the file with the journal's events of the same numbers. A snapshot of
+        the file must not stand in front of others. Raises Contradiction.
         """
         for (what,) in self._rows("import_differs", {"type_id": known.number, **_columns(rows)}):
             raise Contradiction(what)

@@ -43,8 +43,9 @@ class ResultCodec:
     def decode(self, data: bytes | memoryview) -> Any:
         """Return the result.
 
-        One that does not fit the annotation here is a query's, which is not checked at the entity,
-        or another release's. Its call has been handled, so the error leaves open what is stored.
+        A result may not fit the annotation of this process. It is that of a query, which the
+        entity's node does not check, or comes from another release. The entity has handled the
+        call, so the error does not tell whether something is stored.
         """
         try:
             return self._read(data)

@@ -205,7 +205,7 @@ def _compare(
     is_archive: bool,
 ) -> None:  # fmt: skip
     """Refuse a file of another history before a row of it is put back. Its snapshots come before
-    its events: one of them would be the state of what is there.
+    its events: the journal's entity would take one of them for its own state.
     """
     for firsts in _firsts(path, only, is_archive=is_archive):
         transfer.refuse_others(known, firsts, [_shard(known, code, each) for each in firsts])

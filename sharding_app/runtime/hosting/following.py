@@ -52,7 +52,9 @@ ANSWER_SECONDS = 5.0
 RETRY_SECONDS = 0.1
 RETRY_MAX_SECONDS = 1.0
 MOST_APART = 16
-"""After so many reads in a row that found no journal, it is not for some entities that it fails."""
+"""Reads in a row that may find no journal. After more of them the journal is taken to be away, and
+is asked now and then alone.
+"""
 COUNT_BITS = 32
 
 
