@@ -18,6 +18,7 @@ from sharding_app.errors import (
     from_wire,
     to_wire,
 )
+from tests.unit.runtime.execution.nasty import OfAResponse
 
 
 class SoldOut(Rejected):
@@ -140,16 +141,6 @@ class Mute:
         raise LookupError("no text")
 
     __repr__ = __str__
-
-
-class OfAResponse(Exception):
-    """Looks its attributes up in a response, as errors of clients for HTTP do."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        found: dict[str, Any] = {}
-        return found[name]
 
 
 @pytest.mark.parametrize(

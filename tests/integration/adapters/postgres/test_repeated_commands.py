@@ -101,6 +101,14 @@ class Watched:
             with pytest.raises(psycopg.OperationalError):
                 work.result(SECONDS)
 
+    def secures(self, work: Callable[[], Any]) -> Future[Any]:
+        """Begin work without the standby, and cancel each of its waits up to that of `secure`."""
+        self.pair.cut()
+        begun = self.begin(work)
+        while "'secure'" not in self.statement(begun):
+            self.interrupt(begun, "pg_cancel_backend")
+        return begun
+
     def ends_with_the_standby(self, work: Future[Any]) -> Any:
         """Return the result of work that waits for the standby, and ends when that is back."""
         self.waiter(work)
@@ -247,10 +255,7 @@ def test_a_removal_of_the_clusters_rows_waits_for_the_standby(
     def work() -> Removal:
         return remove_data(two.own, [TYPE], by="me", messages=True, further=two.further)
 
-    watched.pair.cut()
-    removing = watched.begin(work)
-    while "'secure'" not in watched.statement(removing):
-        watched.interrupt(removing, "pg_cancel_backend")
+    removing = watched.secures(work)
     if journal:
         assert sql(two.own, "SELECT FROM sharding_shard WHERE home IS NOT NULL"), "the cluster's rows go next"
     watched.ends_with_the_standby(removing)
@@ -270,10 +275,7 @@ def test_a_change_of_the_layout_waits_for_the_standby(watched: Watched, other: P
         "is cancelled": lambda: cancel_layout(two.own, "me"),
         "was cancelled": lambda: cancel_layout(two.own, "me"),
     }
-    watched.pair.cut()
-    changing = watched.begin(works[ends])
-    while "'secure'" not in watched.statement(changing):
-        watched.interrupt(changing, "pg_cancel_backend")
+    changing = watched.secures(works[ends])
     assert watched.ends_with_the_standby(changing) != (ends == "was cancelled")
 
 
@@ -295,10 +297,7 @@ def test_a_move_is_taken_back_once_the_standby_has_lost_its_copy(
     def work() -> list[int]:
         return cancel_move(two.own, two.further, TYPE, "me")
 
-    watched.pair.cut()
-    cancelling = watched.begin(work)
-    while "'secure'" not in watched.statement(cancelling):
-        watched.interrupt(cancelling, "pg_cancel_backend")
+    cancelling = watched.secures(work)
     assert sql(two.own, noted), "it is forgotten last"
     assert watched.ends_with_the_standby(cancelling) == [shard]
     assert not sql(two.own, noted)
@@ -326,10 +325,7 @@ def test_an_import_waits_for_the_standby(
     def work() -> tuple[int, int, list[str]]:
         return command._put(two.own, checked(file), file, None, silent)
 
-    watched.pair.cut()
-    importing = watched.begin(work)
-    while "'secure'" not in watched.statement(importing):
-        watched.interrupt(importing, "pg_cancel_backend")
+    importing = watched.secures(work)
     stored_rows, there, others = watched.ends_with_the_standby(importing)
     assert (stored_rows, others) == (0, [])
     assert there > 0
@@ -372,8 +368,5 @@ def test_an_archive_goes_on_once_the_standby_knows_what_a_former_run_removed(
         return archive_entities(two.own, TYPE, None, 86_400.0, tmp_path, "me", bool, two.further)
 
     assert watched.begin(work).result(SECONDS).files
-    watched.pair.cut()
-    again = watched.begin(work)
-    while "'secure'" not in watched.statement(again):
-        watched.interrupt(again, "pg_cancel_backend")
+    again = watched.secures(work)
     assert not watched.ends_with_the_standby(again).files
