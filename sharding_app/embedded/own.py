@@ -17,7 +17,7 @@ from typing import ClassVar, Self
 
 from sharding_app.embedded.account import reachable_place, server_account
 from sharding_app.embedded.errors import ServersError
-from sharding_app.embedded.ports import free_port
+from sharding_app.embedded.ports import STARTS, free_port, port_is_free
 from sharding_app.embedded.postgres import Postgres
 from sharding_app.embedded.processes import ProcessId, alive
 from sharding_app.embedded.server import Server
@@ -26,7 +26,7 @@ from sharding_app.embedded.valkey import Valkey
 
 class OwnServer:
     """A server with its own data under a temporary directory; the port stays the same over
-    restarts.
+    restarts, once the server has run.
     """
 
     kind: ClassVar[type[Server]]
@@ -38,6 +38,7 @@ class OwnServer:
         self.log = directory / f"{self.kind.name}.log"
         self.server = self.kind(self.place, free_port(), secrets.token_urlsafe(12), self.log, account)
         self.process: ProcessId | None = None
+        self._has_run = False
         self._guard: subprocess.Popen[bytes] | None = None
 
     @property
@@ -59,7 +60,8 @@ class OwnServer:
         """Start the server and wait until it takes connections."""
         if self.running:
             raise ServersError(f"This {self.kind.name} runs already.")
-        self.process = self.server.start()
+        self.process = self._first_start() if not self._has_run else self.server.start()
+        self._has_run = True
         # End of input means that we are gone: then the shell ends the server.
         self._guard = subprocess.Popen(
             [
@@ -98,6 +100,16 @@ class OwnServer:
         self.stop()
         if self.elsewhere:
             shutil.rmtree(self.place, ignore_errors=True)
+
+    def _first_start(self, starts: int = STARTS) -> ProcessId:
+        """Start the server for the first time, on another port if a process has taken its own."""
+        try:
+            return self.server.start()
+        except ServersError:
+            if starts == 1 or port_is_free(self.port):
+                raise
+        self.server.port = free_port()
+        return self._first_start(starts - 1)
 
     def _end(self, number: signal.Signals | None) -> None:
         if self.process is not None:

@@ -12,6 +12,8 @@ import socket
 from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
+STARTS = 3
+"Starts of a server, each on another port, while other processes take the ports chosen for it."
 _OURS = range(15_000, 32_000)
 
 

@@ -24,7 +24,7 @@ from sharding_app.embedded.account import reachable_place, server_account
 from sharding_app.embedded.errors import ServersError
 from sharding_app.embedded.folder import ADMINISTRATOR, Access, DataFolder
 from sharding_app.embedded.holders import wanted
-from sharding_app.embedded.ports import free_port, port_is_free
+from sharding_app.embedded.ports import STARTS, free_port, port_is_free
 from sharding_app.embedded.postgres import Postgres
 from sharding_app.embedded.processes import ProcessId, alive
 from sharding_app.embedded.server import Server, end
@@ -88,6 +88,23 @@ class Supervisor:
         process = self.running.get(name)
         if process is not None and alive(process):
             return
+        server, self.running[name] = self.started(name)
+        self.record()
+        if isinstance(server, Postgres):
+            server.settle()
+
+    def started(self, name: str, starts: int = STARTS) -> tuple[Server, ProcessId]:
+        """Start a server, on another port if a process takes its own before it does."""
+        server = self.server_objects[name] = self.on_a_free_port(name)
+        try:
+            return server, server.start()
+        except ServersError:
+            if starts == 1 or port_is_free(server.port):
+                raise
+        return self.started(name, starts - 1)
+
+    def on_a_free_port(self, name: str) -> Server:
+        """Describe a server, with another port where a process has taken its own."""
         access = self.folder.access()
         if not port_is_free(self.port(name, access)):
             other = free_port()
@@ -97,11 +114,7 @@ class Supervisor:
                 else replace(access, redis_port=other)
             )
             self.folder.change_access(changed)
-        server = self.server_objects[name] = self.server(name)
-        self.running[name] = server.start()
-        self.record()
-        if isinstance(server, Postgres):
-            server.settle()
+        return self.server(name)
 
     @staticmethod
     def port(name: str, access: Access) -> int:

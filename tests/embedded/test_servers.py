@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,8 @@ from sharding_app.embedded import (
 )
 from sharding_app.embedded.account import Account, _sweep, read_small, server_account
 from sharding_app.embedded.binaries import find_postgres, find_valkey, readable_postgres, readable_valkey
-from sharding_app.embedded.ports import free_port
+from sharding_app.embedded.own import OwnServer
+from sharding_app.embedded.ports import free_port, port_is_free
 from sharding_app.embedded.postgres import Postgres
 from sharding_app.embedded.processes import ProcessId, alive, identify
 from sharding_app.embedded.starting import supervised
@@ -512,6 +513,33 @@ def test_the_pages_settings_start_the_servers_when_a_process_connects(folder: Pa
     assert (folder / ".gitignore").read_text() == "*\n"
 
 
+def test_a_port_that_is_taken_beside_the_start_is_left_for_another(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = DataFolder(folder)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        files.change_access(replace(files.access(), postgres_port=taken))
+        looks: list[int] = []
+
+        def looks_free(port: int) -> bool:
+            """Miss, the first time, that the port is taken."""
+            looks.append(port)
+            return len(looks) == 1 or port_is_free(port)
+
+        monkeypatch.setattr("sharding_app.embedded.supervisor.port_is_free", looks_free)
+        ours = Supervisor(files, lock=-1)
+        try:
+            ours.keep(Postgres.name)
+            assert looks[0] == taken
+            assert files.access().postgres_port != taken
+            with psycopg.connect(files.access().database_url) as connection:
+                assert connection.execute("SELECT 1").fetchone() == (1,)
+        finally:
+            for process in ours.running.values():
+                ours.server_objects[Postgres.name].end(process)
+
+
 @pytest.mark.both_ways
 @pytest.mark.parametrize("redis_url", ["redis://somewhere", ""])
 def test_given_servers_are_used_and_nothing_is_started(
@@ -541,6 +569,28 @@ def test_own_postgres_is_stopped_killed_and_started_with_its_data(own_postgres: 
     log = own_postgres.log.read_text()
     assert "database system was not properly shut down" in log
     assert "received fast shutdown request" in log
+
+
+@pytest.mark.parametrize("kind", [OwnPostgres, OwnRedis])
+def test_an_own_server_whose_port_is_taken_before_it_runs_gets_another(
+    tmp_path: Path, kind: type[OwnServer]
+) -> None:
+    server = kind(tmp_path)
+    with socket.create_server(("127.0.0.1", server.port)) as other, server:
+        assert server.running
+        assert server.port != other.getsockname()[1]
+
+
+def test_an_own_server_that_has_run_keeps_its_port(own_redis: OwnRedis) -> None:
+    own_redis.stop()
+    port = own_redis.port
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        pytest.raises(ServersError, match=f"did not start on 127.0.0.1:{port}"),
+    ):
+        own_redis.start()
+    own_redis.start()
+    assert own_redis.port == port
 
 
 def test_own_redis_is_stopped_and_started(own_redis: OwnRedis) -> None:
