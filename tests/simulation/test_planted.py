@@ -45,6 +45,10 @@ BY_ITSELF = {
 }
 """Mistakes that seeds find by chance only, and the test that finds each among faults of its own."""
 OF_A_TEST = {
+    "dead_homes_are_heard": (
+        "tests/unit/runtime/asking/test_late_replies.py",
+        "test_a_reply_of_a_home_that_was_taken_for_dead_resolves_nothing",
+    ),
     "changes_have_too_large_numbers": (
         "tests/unit/runtime/following/test_limits.py",
         "test_a_change_of_an_in_memory_entity_has_a_number_that_a_message_carries",

@@ -72,7 +72,7 @@ class RegionClient:
         self.pending: dict[int, PendingCall] = {}
         self.regions: dict[str, RegionRoutes] = {}
         self.unexpected = 0
-        "Replies to calls that are not open any more."
+        "Replies to calls that are not open any more, or are not at the home that replies."
         self.asks = 0
         "Number of asks so far, and the `PendingCall.request` of the last one."
         self.answers = 0
@@ -195,12 +195,12 @@ class RegionClient:
 
     # -- Replies -----------------------------------------------------------------------------------
 
-    def answered(self, message: Answer, now: float) -> None:
+    def answered(self, source: Incarnation, message: Answer, now: float) -> None:
         """Resolve a call.
 
         Answers have a path of their own because they are the most frequent messages.
         """
-        pending = self.pending.pop(message.request, None)
+        pending = self._taken(source, message.request)
         if pending is not None:
             self.answers += 1
             region = self.regions[pending.call.type]
@@ -217,9 +217,9 @@ class RegionClient:
         """Take a message for the calling side. Return False for any other message."""
         match message:
             case Answer():
-                self.answered(message, self._clock.now())
+                self.answered(source, message, self._clock.now())
             case Failed():
-                pending = self.pending.pop(message.request, None)
+                pending = self._taken(source, message.request)
                 if pending is None:
                     self.unexpected += 1
                 else:
@@ -227,7 +227,7 @@ class RegionClient:
                     self._refusals.failed(pending, error_of(message))
             case Done():
                 for request in message.requests:
-                    pending = self.pending.pop(request, None)
+                    pending = self._taken(source, request)
                     if pending is not None:
                         self._resolve(pending)
             case HandBack():
@@ -371,6 +371,18 @@ class RegionClient:
                     self._locator.ask(region.type, effect.shards, again=effect.again)
                 else:
                     self._refusals.refuse(effect.pending, effect.reason)
+
+    def _taken(self, home: Incarnation, request: int) -> PendingCall | None:
+        """Take out an open call that its home has resolved.
+
+        A process that was declared gone may still speak: its death belongs to a former era, or the
+        process has been away. Its calls wait here or are under way to another home by then.
+        """
+        pending = self.pending.get(request)
+        if pending is None or pending.home != home:
+            return None
+        del self.pending[request]
+        return pending
 
     def _resolve(self, pending: PendingCall) -> None:
         region = self.regions[pending.call.type]

@@ -239,7 +239,7 @@ class Process:
         client, now = self.region_client, self.ports.clock.now()
         for message in messages:
             if type(message) is Answer:
-                client.answered(message, now)
+                client.answered(source, message, now)
             elif type(message) is Deliver:
                 envelopes.append(message)
             else:

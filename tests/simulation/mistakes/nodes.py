@@ -12,7 +12,9 @@ from sharding_app.protocol.liveness.membership import Membership
 from sharding_app.protocol.liveness.node_lease import Lease
 from sharding_app.protocol.liveness.reach import Reach
 from sharding_app.protocol.messages import NodeGone
+from sharding_app.protocol.pending_call import PendingCall
 from sharding_app.protocol.records import Lineage, Server
+from sharding_app.runtime.asking.regions import RegionClient
 from sharding_app.runtime.hosting.node_host import NodeHost
 from sharding_app.runtime.liveness.self_echo import Hearing
 from sharding_app.runtime.liveness.watchdog import Stall
@@ -102,6 +104,13 @@ def _starts_anew_at_each_look(real: Any) -> Any:
     return look
 
 
+def _hears_the_dead(real: Any) -> Any:
+    def taken(self: RegionClient, home: str, request: int) -> PendingCall | None:
+        return self.pending.pop(request, None)
+
+    return taken
+
+
 NODES: dict[str, Mistake] = {
     "term_check_off": Mistake((7,), ClusterRows, "check_term", lambda _: nothing),
     "lease_look_off": Mistake((2,), Node, "may_handle", lambda _: yes),
@@ -120,5 +129,6 @@ NODES: dict[str, Mistake] = {
     "cut_off_stays": Mistake((13,), Reach, "look", _starts_anew_at_each_look),
     "buried_are_not_told": Mistake((2, 10), Outbox, "tell", _tells_the_living),
     "deaf_stays": Mistake((13,), Hearing, "tell", lambda _: async_nothing),
+    "dead_homes_are_heard": Mistake((8, 10), RegionClient, "_taken", _hears_the_dead),
     "never_alone": Mistake((13,), Company, "is_alone", lambda _: no, direct=True),
 }

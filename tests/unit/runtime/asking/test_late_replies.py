@@ -1,4 +1,6 @@
-"""Replies that never come: their home dropped them, since it took the asking process for dead."""
+"""Replies that never come: their home dropped them, since it took the asking process for dead.
+Replies that come though their home was taken for dead.
+"""
 
 import asyncio
 from collections import Counter
@@ -11,7 +13,7 @@ from sharding_app.errors import AskTimeout
 from sharding_app.protocol.builtin_commands import EVENTS
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.ids import Incarnation
-from sharding_app.protocol.messages import AnyMessage, Deliver
+from sharding_app.protocol.messages import Answer, AnyMessage, Deliver, Done, Failed
 from sharding_app.protocol.region import RegionLimits
 from sharding_app.runtime.asking.outbox import Outbox
 from sharding_app.runtime.asking.regions import LET_GO_AFTER_SECONDS, RegionClient
@@ -128,5 +130,28 @@ def test_what_a_link_had_no_room_for_does_not_gather_for_ever() -> None:
         world.full = False
         client.tick()
         assert world.sent == [("old", 2)]
+
+    run(main)
+
+
+@pytest.mark.parametrize("reply", [Answer(1, b"late"), Failed(1, "stopped", "late"), Done([1])])
+@pytest.mark.parametrize("again", ["waits", "is at its next home"])
+def test_a_reply_of_a_home_that_was_taken_for_dead_resolves_nothing(reply: AnyMessage, again: str) -> None:
+    async def main(world: World) -> None:
+        client = world.region_client
+        asked = world.ask(tell=isinstance(reply, Done))
+        client.homes_told("t", "old", [(0, 1)])
+        client.gone("old")
+        if again == "is at its next home":
+            client.homes_told("t", "new", [(0, 2)])
+        client.receive("old", reply)
+        await asyncio.sleep(0)
+        assert not asked.done()
+        if again == "waits":
+            client.homes_told("t", "new", [(0, 2)])
+        assert world.sent == [("old", 1), ("new", 1)]
+        client.receive("new", reply)
+        route = client.regions["t"].routes[0]
+        assert (route.outstanding, route.size, client.pending) == (0, 0, {})
 
     run(main)
