@@ -12,10 +12,13 @@ from sharding_app.adapters.postgres.deletion import (
     has_copies,
     remove_journal,
 )
+from sharding_app.adapters.postgres.moving import settle_moves
 from sharding_app.management.deletion_command import DeletionCommand, amount, counts
 from sharding_app.management.operator_command import refused, signed
 from sharding_app.management.progress import Progress
+from sharding_app.operations.each_journal import journal_name
 from sharding_app.ports.journal import Erasure
+from sharding_app.protocol.moving import CannotMove
 
 
 class Command(DeletionCommand):
@@ -78,6 +81,9 @@ class Command(DeletionCommand):
 
         def remove(where: Conninfo) -> Erasure:
             try:
+                if has_copies(where, name):
+                    # Behind the deletion no command looks for triggers that a move has left.
+                    settle_moves(where, self.further(), name, names=journal_name)
                 return remove_journal(
                     where,
                     name,
@@ -85,6 +91,8 @@ class Command(DeletionCommand):
                     lambda done: progress(f"{done.events} events deleted"),
                     further=self.further(),
                 )
+            except CannotMove as error:
+                raise refused(str(error)) from error
             except NodesAlive as error:
                 raise refused(
                     f"{_hosted(name, error.names)}. Rows that were already deleted are gone; run the command "

@@ -5,8 +5,9 @@ two is refused, or both do what they say.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
+import psycopg
 import pytest
 
 from sharding_app.adapters.postgres import left_copies, moving, partitioning
@@ -16,6 +17,8 @@ from sharding_app.adapters.postgres.left_copies import NotDeleted, delete_left_c
 from sharding_app.adapters.postgres.moving import move_shards
 from sharding_app.adapters.postgres.partitioning import CannotPartition, change_layout
 from sharding_app.adapters.postgres.partitioning import cancel as cancel_layout
+from sharding_app.management.commands.sharding_remove_journal import Command
+from sharding_app.management.progress import Progress
 from sharding_app.ports.journal import Erasure
 from sharding_app.protocol.ids import shard_of
 from sharding_app.protocol.moving import CannotMove
@@ -55,6 +58,30 @@ def test_no_type_is_removed_while_a_move_of_it_is_at_work(both: Both) -> None:
     with pytest.raises(ShardsMove):
         remove_journal(both.params[""], TYPE, "me", bool, further=further(both))
     steps.close()
+
+
+def test_the_removal_of_a_type_ends_the_watch_of_a_move_that_was_stopped(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind its last switch: the triggers note each row of a type that lives again."""
+
+    def ends(*_: object) -> None:
+        raise psycopg.OperationalError("the session was ended")
+
+    watched = "SELECT FROM pg_trigger WHERE tgname LIKE 'sharding_moving%%'"
+    both.fill("")
+    with monkeypatch.context() as patched:
+        patched.setattr(moving, "_unwatch", ends)
+        with pytest.raises(psycopg.OperationalError):
+            both.move()
+    assert both.run("", watched)
+    command = Command()
+    monkeypatch.setattr(command, "on_database", lambda work: work(both.params[""]))
+    monkeypatch.setattr(command, "further", lambda: further(both))
+    assert command._on_journal(TYPE, cast(Progress, bool), dry_run=False).whole
+    assert both.run("", watched) == []
+    assert both.run("", "SELECT to_regclass('sharding_moving_touched')") == [(None,)]
+    assert both.run("", "SELECT FROM sharding_move") == []
 
 
 def test_a_move_and_an_import_exclude_each_other(both: Both) -> None:
