@@ -511,11 +511,23 @@ class _Shell:
     def _keys(self, request: ReadKeys) -> Keys:
         self._is_secured, self._knows_all = False, True
         head, *rows = self._rows_there("projection_keys", request._asdict())
+        self._refuse_unread()
         # Behind the lock of the position: no shard of a type moves while a fill of it is under way.
         places = whereabouts(self._cursor, request.type_id)
         there = [row for row in rows if places.journal_of(row[0], row[5]) == self._part.journal]
         keys = sorted((FillKey(*row[:4]) for row in there), key=lambda each: each.entity.encode())
         return Keys(View.parse(head[4]), keys, head[0])
+
+    def _refuse_unread(self) -> None:
+        """Refuse to leave out entities of shards whose rows a failover may have lost: their events
+        would pass for a copy.
+        """
+        for (unread,) in self._rows("journals_to_read", {}):
+            if unread:
+                raise NotReady(
+                    f"it is not read yet which shards lie in the journals {', '.join(unread)}, since DATABASE has gone on in"
+                    " another lineage"
+                )
 
     def _held(self, request: ReadHeld) -> list[Held]:
         params = {"types": [each[0] for each in request.keys], "entities": [each[1] for each in request.keys]}

@@ -331,6 +331,7 @@ class _Own:
         return found
 
     def _keys(self, request: ReadKeys) -> Keys:
+        self._server.cluster.check_journals(self._server.identity.lineage)
         events, there = self._there.journal.events, self._lying(request.type_id)
         after = request.after.encode()
         ids = sorted(

@@ -106,6 +106,32 @@ def test_a_fill_leaves_out_copies_of_entities_that_lie_in_another_journal(journa
     )
 
 
+def test_a_fill_waits_until_a_coordinator_has_read_which_shards_lie_in_further_journals(
+    journals: Journals,
+) -> None:
+    """A failover may have lost the row of a shard: its events are no copy, and a fill that leaves
+    them out skips them.
+    """
+    append(journals, 1, 2)
+    work = part(SECOND)
+    execute = connection.cursor().execute
+    execute("DELETE FROM sharding_shard WHERE shard = 1")
+    execute(
+        "INSERT INTO sharding_journal (name, place) VALUES (%s, 'there') ON CONFLICT DO NOTHING", [SECOND]
+    )
+    execute("INSERT INTO sharding_coordinator (term, lineage) VALUES (1, 'former/1')")
+    with pytest.raises(NotReady, match=f"not read yet which shards lie in the journals {SECOND}"):
+        run(work)
+    assert log() == []
+    execute(
+        "INSERT INTO sharding_shard (type_id, shard, epoch, step, journal) VALUES (%s, 1, 1, 'stopped', %s)",
+        [journals.type_id, SECOND],
+    )
+    execute("DELETE FROM sharding_coordinator")
+    run(work)
+    assert {(entity, seq) for entity, seq, _ in log()} == {(each, seq) for each in THERE for seq in (1, 2)}
+
+
 def test_a_page_of_a_fill_counts_in_its_journal_alone(journals: Journals) -> None:
     append(journals, 1)
     first, second = part("", keys=1), part(SECOND)
