@@ -52,6 +52,18 @@ class UnknownJournals(Exception):
         )
 
 
+class JournalsUnread(UnknownJournals):
+    """DATABASE may have lost in which journals shards lie. Nothing was done."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = tuple(sorted(names))
+        Exception.__init__(
+            self,
+            "The database of DATABASE has gone on in another lineage, and may have lost in which journals shards lie. Start a "
+            f"node once, with all journals up ({', '.join(map(repr, self.names))}): its coordinator reads that. Then run this again.",
+        )
+
+
 class JournalsElsewhere(UnknownJournals):
     """Ways lead to other databases than the cluster knows by these names. Nothing was done."""
 
@@ -87,6 +99,7 @@ def used(connection: Connection, further: Further, types: Sequence[str] | None =
     """Return the further journals in which shards of these types lie. Raises UnknownJournals,
     psycopg.Error.
     """
+    refuse_unread(connection)
     return _known(further, rows(connection, "journals_used", {"types": types}))
 
 
@@ -94,7 +107,16 @@ def with_copies(connection: Connection, further: Further, types: Sequence[str] |
     """Return those, and the ones in which a move has made a copy of shards of these types. Raises
     UnknownJournals, psycopg.Error.
     """
+    refuse_unread(connection)
     return _known(further, rows(connection, "journals_with_copies", {"types": types}))
+
+
+def refuse_unread(connection: Connection) -> None:
+    """Raise JournalsUnread while rows of shards may be lost that have events in further journals. A
+    command would not find these, or take them for a copy.
+    """
+    if names := [name for (name,) in rows(connection, "journals_unread", {})]:
+        raise JournalsUnread(names)
 
 
 def _known(further: Further, found: Sequence[tuple[str]]) -> list[str]:

@@ -22,6 +22,7 @@ from sharding_app.adapters.postgres.further_journals import (
     Further,
     connect,
     epochs,
+    refuse_unread,
     stand,
     used,
 )
@@ -86,18 +87,12 @@ class _Part(Archive):
         self._whole._refuse_hosts(name)
 
 
-class JournalsUnread(Exception):
-    """DATABASE has gone on in another lineage, and may have lost in which journals shards lie. No
-    coordinator has read that yet. The text names the journals. Nothing was done.
-    """
-
-
 class Journals(Archive):
     """All journals of one type. `with Journals(...) as journals`, then `type(name)`.
 
     Where no shard of the type lies in a further journal, it is an `Archive` of the cluster's own.
     `weights`: those by which shards without a row are spread, if there are any. Raises JournalDown,
-    UnknownJournals, JournalsUnread beside the errors of an `Archive`.
+    UnknownJournals beside the errors of an `Archive`.
     """
 
     _stack: ExitStack
@@ -333,9 +328,7 @@ class Journals(Archive):
     def _spread(self, number: int, name: str) -> None:
         """Give the type's shards without a row one, each in the journal that the weights give."""
         self._refuse_hosts(name)
-        for (unread,) in self._rows("journals_to_read", {}):
-            if unread:
-                raise JournalsUnread(", ".join(map(repr, unread)))
+        refuse_unread(self._connection)
         shards = range(self.type(name).config.number_of_shards)
         journals = [journal_of(name, each, self._weights) for each in shards]
         wanted = {"type_id": number, "number": len(shards), "shards": [*shards], "journals": journals}

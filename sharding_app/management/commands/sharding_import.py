@@ -13,7 +13,7 @@ from typing import Any
 from sharding_app.adapters.postgres.archive import Stored
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.deletion import NodesAlive
-from sharding_app.adapters.postgres.joined_journals import Journals, JournalsUnread
+from sharding_app.adapters.postgres.joined_journals import Journals
 from sharding_app.adapters.postgres.transfer import (
     HIGHEST_NUMBER,
     Contradiction,
@@ -133,12 +133,6 @@ class Command(DatabaseCommand):
                 raise refused(
                     f"{header.type} is hosted by {hosts}. Stop these nodes, or roll out a release without the type. Rows "
                     "that were already put back stay; run the command again for the rest."
-                ) from error
-            except JournalsUnread as error:
-                raise refused(
-                    "The database of DATABASE has gone on in another lineage, and may have lost in which journals shards lie. "
-                    f"Start a node once, with all journals up ({error}): its coordinator reads that. Then run this again. Nothing "
-                    "was put back."
                 ) from error
             except Contradiction as error:
                 raise refused(

@@ -24,10 +24,11 @@ from sharding_app.adapters.postgres.deletion import (
 from sharding_app.adapters.postgres.further_journals import (
     JournalDown,
     JournalsElsewhere,
+    JournalsUnread,
     UnknownJournals,
     refuse_elsewhere,
 )
-from sharding_app.adapters.postgres.joined_journals import Journals, JournalsUnread
+from sharding_app.adapters.postgres.joined_journals import Journals
 from sharding_app.adapters.postgres.transfer import Age, Moved, Resizing, StoredRow
 from sharding_app.embedded import Servers
 from sharding_app.management.commands.sharding_import import _groups
@@ -271,18 +272,46 @@ def test_shards_that_have_no_row_are_spread_by_an_import(two: Two) -> None:
     assert there == {shard for shard, name in found.items() if name}
 
 
-def test_an_import_spreads_no_shards_before_a_coordinator_has_read_where_they_lie(two: Two) -> None:
-    """A failover may have lost their rows."""
+@pytest.fixture
+def unread(two: Two) -> Two:
+    """A failover has lost the rows of shards in the further journal, and no coordinator has asked
+    it yet.
+    """
     sql(two.own, "DELETE FROM sharding_shard WHERE shard > 0")
     sql(two.own, "INSERT INTO sharding_journal (name, place) VALUES ('b', 'there') ON CONFLICT DO NOTHING")
     sql(two.own, "INSERT INTO sharding_coordinator (term) VALUES (1) ON CONFLICT DO NOTHING")
     sql(two.own, "UPDATE sharding_coordinator SET lineage = 'former/1'")
+    return two
+
+
+def test_an_import_spreads_no_shards_before_a_coordinator_has_read_where_they_lie(unread: Two) -> None:
     with (
-        Journals(two.own, two.further, weights=WEIGHTS) as journals,
-        pytest.raises(JournalsUnread, match="'b'"),
+        Journals(unread.own, unread.further, weights=WEIGHTS) as journals,
+        pytest.raises(JournalsUnread, match=r"all journals up \('b'\)"),
     ):
         journals.begin(journals.type(TYPE).number, TYPE, "me")
-    assert sql(two.own, "SELECT shard FROM sharding_shard") == [(0,)]
+    assert sql(unread.own, "SELECT shard FROM sharding_shard") == [(0,)]
+
+
+def test_no_command_takes_what_is_stored_for_a_copy_before_a_coordinator_has_read_where_it_lies(
+    unread: Two,
+) -> None:
+    stored = sql(unread.other, "SELECT entity, seq FROM sharding_event ORDER BY entity, seq")
+    assert stored
+    with pytest.raises(JournalsUnread), Journals(unread.own, unread.further, read_only=True) as journals:
+        journals.type(TYPE)
+    for entity in ENTITIES:
+        with pytest.raises(JournalsUnread):
+            count_entity(unread.own, TYPE, entity, further=unread.further)
+        with pytest.raises(JournalsUnread):
+            erase_entity(unread.own, TYPE, entity, "me", further=unread.further)
+    with pytest.raises(JournalsUnread):
+        remove_journal(unread.own, TYPE, "me", bool, further=unread.further)
+    with pytest.raises(JournalsUnread):
+        remove_data(unread.own, [TYPE], further=unread.further)
+    assert sql(unread.other, "SELECT entity, seq FROM sharding_event ORDER BY entity, seq") == stored
+    sql(unread.own, "UPDATE sharding_coordinator SET lineage = NULL")
+    assert count_entity(unread.own, TYPE, ENTITIES[0], further=unread.further).whole
 
 
 def test_an_import_spreads_no_shards_of_a_type_whose_resize_begins_meanwhile(
