@@ -49,6 +49,10 @@ OF_A_TEST = {
         "tests/unit/runtime/asking/test_late_replies.py",
         "test_a_reply_of_a_home_that_was_taken_for_dead_resolves_nothing",
     ),
+    "late_refusals_are_obeyed": (
+        "tests/unit/runtime/asking/test_late_replies.py",
+        "test_a_shard_that_a_resize_has_made_is_not_refused_by_a_word_from_before_it",
+    ),
     "changes_have_too_large_numbers": (
         "tests/unit/runtime/following/test_limits.py",
         "test_a_change_of_an_in_memory_entity_has_a_number_that_a_message_carries",

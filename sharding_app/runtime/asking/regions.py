@@ -49,6 +49,8 @@ LET_GO_AFTER_SECONDS = 60.0
 class Locator(Protocol):
     """The locator of shards (`runtime.asking.shard_locator`)."""
 
+    term: Term
+
     def ask(self, type_name: str, shards: list[ShardId], *, again: bool) -> None: ...
 
     def found(self, type_name: str, shards: Iterable[ShardId]) -> None: ...
@@ -250,12 +252,24 @@ class RegionClient:
                     message.type, message.home, zip(message.shards, message.epochs, strict=True), message.term
                 )
             case NoHome():
-                self.no_home(message.type, message.reason, message.shards)
+                if message.term >= self._locator.term:
+                    shards = self._not_there(message)
+                    if shards or not message.shards:
+                        self.no_home(message.type, message.reason, shards)
             case Renumbered():
                 self.renumbered(message.type, message.numbering, message.term)
             case _:
                 return False
         return True
+
+    def _not_there(self, message: NoHome) -> list[ShardId]:
+        """Return the shards that have no home. The word that there are none such may be late: the
+        store may have told of a resize since. Numbers on which it rests came before it.
+        """
+        numbering = self.numbering(message.type)
+        if message.reason != "no_such_shard" or numbering is None or not numbering.revision:
+            return message.shards
+        return [each for each in message.shards if not numbering.has(each)]
 
     def homes_told(
         self, type_name: str, home: Incarnation, shards: Iterable[tuple[ShardId, int]], term: int = 0

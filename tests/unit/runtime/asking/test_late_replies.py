@@ -1,5 +1,5 @@
 """Replies that never come: their home dropped them, since it took the asking process for dead.
-Replies that come though their home was taken for dead.
+Replies that come though their home was taken for dead. Refusals of a coordinator that come late.
 """
 
 import asyncio
@@ -9,11 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from sharding_app.errors import AskTimeout
+from sharding_app.errors import AskTimeout, InvalidCall
 from sharding_app.protocol.builtin_commands import EVENTS
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.ids import Incarnation
-from sharding_app.protocol.messages import Answer, AnyMessage, Deliver, Done, Failed
+from sharding_app.protocol.messages import Answer, AnyMessage, Deliver, Done, Failed, NoHome
+from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.region import RegionLimits
 from sharding_app.runtime.asking.outbox import Outbox
 from sharding_app.runtime.asking.regions import LET_GO_AFTER_SECONDS, RegionClient
@@ -25,6 +26,8 @@ TIMEOUT = 5.0
 
 
 class Locator:
+    term = 0
+
     def ask(self, type_name: str, shards: list[int], *, again: bool) -> None: ...
 
     def found(self, type_name: str, shards: object) -> None: ...
@@ -153,5 +156,48 @@ def test_a_reply_of_a_home_that_was_taken_for_dead_resolves_nothing(reply: AnyMe
         client.receive("new", reply)
         route = client.regions["t"].routes[0]
         assert (route.outstanding, route.size, client.pending) == (0, 0, {})
+
+    run(main)
+
+
+@pytest.mark.parametrize("reason", ["no_host", "no_such_shard", "refused"])
+def test_a_refusal_of_a_former_term_refuses_nothing(reason: str) -> None:
+    """Its link was cut for seconds. The present coordinator has placed the shard since."""
+
+    async def main(world: World) -> None:
+        client = world.region_client
+        world.locator.term = 3
+        asked = world.ask()
+        client.receive("former", NoHome(2, "t", reason, [0]))
+        assert not asked.done()
+        client.receive("present", NoHome(3, "t", reason, [0]))
+        assert asked.exception() is not None
+
+    run(main)
+
+
+def test_a_shard_that_a_resize_has_made_is_not_refused_by_a_word_from_before_it() -> None:
+    """The store has told of the resize first."""
+
+    async def main(world: World) -> None:
+        client = world.region_client
+        client.renumbered("t", Numbering(4, revision=2), 1)
+        shard = client.shard_of("t", "e")
+        asked = world.ask()
+        client.receive("coordinator", NoHome(1, "t", "no_such_shard", [shard]))
+        assert not asked.done()
+        client.homes_told("t", "home", [(shard, 1)])
+        assert world.sent == [("home", 1)]
+
+    run(main)
+
+
+def test_a_shard_that_there_is_not_is_refused() -> None:
+    """The settings of this process have another number than those of the cluster."""
+
+    async def main(world: World) -> None:
+        asked = world.ask()
+        world.region_client.receive("coordinator", NoHome(0, "t", "no_such_shard", [0]))
+        assert isinstance(asked.exception(), InvalidCall)
 
     run(main)
