@@ -8,13 +8,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from sharding_app.management.operator_command import OperatorCommand, refused, signed
+from sharding_app.models import Decision
 from sharding_app.operations.connectivity import joined
 from sharding_app.operations.console import counted
 from sharding_app.ports.store import ClusterStore
 from sharding_app.protocol.records import LeaveRequest, Member
+from sharding_app.settings.load import get_settings
 from sharding_app.wiring import new_loop
 
 LOOK_SECONDS = 0.25
+NOTED_LOOKS = 8
+"Looks for the line of the timeline about a node that has ended unseen."
 
 
 class Command(OperatorCommand):
@@ -77,22 +81,34 @@ class Command(OperatorCommand):
             )
             self.result(asked=names)
             return
-        left = await self._watch(store, chosen, options["timeout"])
+        left, unheard = await self._watch(store, chosen, options["timeout"])
         if left:
             waited = f"within {options['timeout']:g} s"
             raise refused(
                 f"Not gone {waited}: {', '.join(left)}. They continue to leave; sharding_status shows their state."
             )
+        dead = await _declared_dead(unheard)
+        if dead:
+            raise refused(
+                f"Declared dead before they heard of this: {', '.join(each.name for each in dead)}. Their shards have moved. A"
+                " process that was frozen joins again when it goes on: end it on its machine."
+            )
         self.say(f"{counted(len(names), 'node')} left.")
         self.result(left=names)
 
-    async def _watch(self, store: ClusterStore, chosen: Sequence[Member], timeout: float) -> list[str]:
-        """Report the progress of the nodes until all are gone; return those that are not."""
+    async def _watch(
+        self, store: ClusterStore, chosen: Sequence[Member], timeout: float
+    ) -> tuple[list[str], list[Member]]:
+        """Report the progress of the nodes until all are gone; return those that are not, and those
+        that were never seen to leave.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         said: dict[str, str] = {}
+        leaving: set[str] = set()
         while True:
-            present = {each.incarnation for each in (await store.members())[1]}
+            present = {each.incarnation: each.state for each in (await store.members())[1]}
+            leaving |= {incarnation for incarnation, state in present.items() if state == "leaving"}
             numbers = await store.home_counts()
             for each in chosen:
                 gone = each.incarnation not in present
@@ -103,8 +119,25 @@ class Command(OperatorCommand):
                     self.say(f"{each.name}: {text}")
             waiting = [each.name for each in chosen if each.incarnation in present]
             if not waiting or loop.time() >= deadline:
-                return waiting
+                return waiting, [each for each in chosen if each.incarnation not in leaving]
             await asyncio.sleep(min(LOOK_SECONDS, max(0.0, deadline - loop.time())))
+
+
+async def _declared_dead(nodes: Sequence[Member]) -> list[Member]:
+    """Return those that the coordinator has declared dead. It notes that, or that they have left,
+    behind the end of their rows; the last nodes of a cluster leave without it.
+    """
+    found: dict[str, str] = {}
+    missing = {each.incarnation for each in nodes}
+    noted = Decision.objects.using(get_settings().database).filter(action__in=("node_dead", "node_left"))
+    for _ in range(NOTED_LOOKS):
+        if not missing:
+            break
+        found |= {each.subject: each.action async for each in noted.filter(subject__in=missing)}
+        missing -= found.keys()
+        if missing:
+            await asyncio.sleep(LOOK_SECONDS)
+    return [each for each in nodes if found.get(each.incarnation) == "node_dead"]
 
 
 def _chosen(members: Sequence[Member], names: Sequence[str]) -> list[Member]:

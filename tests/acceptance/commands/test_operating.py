@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -133,6 +134,23 @@ def test_a_cluster_is_shut_down_cleared_and_erased_from(two_nodes: Live) -> None
     nothing = live.manage("sharding_erase", "shop.Cart", "c1", "--yes", "--json")
     assert nothing.returncode == 1
     assert json.loads(nothing.stdout)["done"] is False
+
+
+@pytest.mark.slow
+def test_a_frozen_node_that_is_declared_dead_has_not_left(live_tables: Live) -> None:
+    """The request lies in its row, which is gone: it joins again when it goes on."""
+    with live_tables.program("sharding_node", "--name", "one") as one:
+        one.wait_line("^node one is up$")
+        with live_tables.program("sharding_node", "--name", "two") as two:
+            two.wait_line("^node two is up$")
+            two.process.send_signal(signal.SIGSTOP)
+            try:
+                asked = live_tables.manage("sharding_shutdown", "two", "--timeout", "30")
+                assert asked.returncode == 1, asked.stdout
+                assert "Declared dead before they heard of this: two." in asked.stderr
+                assert rows(live_tables, "SELECT name FROM sharding_node") == [("one",)]
+            finally:
+                two.process.send_signal(signal.SIGCONT)
 
 
 @pytest.mark.parametrize(
