@@ -47,6 +47,11 @@ class Command(BaseCommand):
             action=BooleanOptionalAction,
             help="give all seeds direct links, or a channel layer (default: half of them each, by the seed)",
         )
+        parser.add_argument(
+            "--storm",
+            action="store_true",
+            help="give each seed more faults: a few kinds that come again and again",
+        )
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -63,6 +68,7 @@ class Command(BaseCommand):
                 options["steps"],
                 options["coverage"],
                 is_direct(seed) if options["direct"] is None else options["direct"],
+                options["storm"],
             )
             for seed in range(first, first + options["seeds"])
         ]
@@ -77,6 +83,7 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(_report(summary, seconds, lines)))
         else:
             again = {None: "", True: " --direct", False: " --no-direct"}[options["direct"]]
+            again += " --storm" if options["storm"] else ""
             self._print(summary, seconds, lines, again)
         if summary.failed:
             sys.exit(1)

@@ -130,6 +130,10 @@ FORGOTTEN = "forgotten_streams"
 
 LEAST, MOST = 6, 11
 """Faults in one seed, each of another kind."""
+STORM_KINDS, STORM_FAULTS, STORM_PAUSE_SECONDS = 4, 8, 0.5
+"""A storm has this many faults more, of a few kinds that come again and again. The next one of a
+kind comes after a pause.
+"""
 FIRST_SECONDS, LAST_SECONDS = 0.3, 12.0
 
 
@@ -177,16 +181,53 @@ def schedule(
     always = [Fault(0.5, MOVES.name, MOVES.longest, 0)] if moves else []
     if seed % ANSWERS_EVERY == ANSWERS_EVERY - 1:
         chosen.append(ANSWER_KINDS[seed // ANSWERS_EVERY % len(ANSWER_KINDS)])
-    faults = (
-        Fault(
-            at=round(random.uniform(FIRST_SECONDS, LAST_SECONDS), 3),
-            kind=kind.name,
-            lasts=round(random.uniform(kind.shortest, kind.longest), 3),
-            target=random.randrange(nodes),
-        )
-        for kind in chosen
-    )
+    faults = (_drawn(random, kind, nodes) for kind in chosen)
     return sorted((*always, *faults, *_of_journals(seed, nodes, journals)))
+
+
+def storm(
+    seed: int,
+    nodes: int,
+    *,
+    moves: bool = True,
+    whole_protocol: bool = False,
+    journals: Sequence[str] = (),
+) -> list[Fault]:
+    """Choose the faults of a storm: those of the seed, and a few kinds that come again and again.
+
+    So a server fails over twice, or a node that has just come back is cut off.
+    """
+    faults = schedule(seed, nodes, moves=moves, whole_protocol=whole_protocol, journals=journals)
+    random = Random(f"storm {seed}")
+    few = random.sample(KINDS + PROTOCOL_KINDS if whole_protocol else KINDS, STORM_KINDS)
+    for _ in range(STORM_FAULTS):
+        _add(faults, _drawn(random, random.choice(few), nodes))
+    if journals:
+        few = random.sample(JOURNAL_KINDS, STORM_KINDS)
+        for _ in range(STORM_FAULTS // 2):
+            new = _drawn(random, random.choice(few), nodes)
+            _add(faults, new._replace(journal=random.choice(journals)))
+    return sorted(faults)
+
+
+def _add(faults: list[Fault], new: Fault) -> None:
+    """Add a fault, unless one of its kind is at work there."""
+    same = (each for each in faults if (each.kind, each.journal) == (new.kind, new.journal))
+    if all(_ends(each) < new.at or _ends(new) < each.at for each in same):
+        faults.append(new)
+
+
+def _ends(fault: Fault) -> float:
+    return fault.at + fault.lasts + STORM_PAUSE_SECONDS
+
+
+def _drawn(random: Random, kind: Kind, nodes: int) -> Fault:
+    return Fault(
+        at=round(random.uniform(FIRST_SECONDS, LAST_SECONDS), 3),
+        kind=kind.name,
+        lasts=round(random.uniform(kind.shortest, kind.longest), 3),
+        target=random.randrange(nodes),
+    )
 
 
 def _of_journals(seed: int, nodes: int, journals: Sequence[str]) -> list[Fault]:
@@ -197,13 +238,4 @@ def _of_journals(seed: int, nodes: int, journals: Sequence[str]) -> list[Fault]:
     first = JOURNAL_KINDS[crc32(b"%d" % seed) % len(JOURNAL_KINDS)]
     if first not in chosen:
         chosen[0] = first
-    return [
-        Fault(
-            at=round(random.uniform(FIRST_SECONDS, LAST_SECONDS), 3),
-            kind=kind.name,
-            lasts=round(random.uniform(kind.shortest, kind.longest), 3),
-            target=random.randrange(nodes),
-            journal=random.choice(journals),
-        )
-        for kind in chosen
-    ]
+    return [_drawn(random, kind, nodes)._replace(journal=random.choice(journals)) for kind in chosen]

@@ -42,6 +42,7 @@ class Job:
     steps: int | None = None
     looks_at_lines: bool = False
     direct: bool = False
+    stormy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ def run_all(jobs: Iterable[Job], processes: int) -> Iterator[SeedResult]:
 
 
 def _run(job: Job) -> SeedResult:
-    outcome = run_seed(job.seed, nodes=job.nodes, steps=job.steps, direct=job.direct)
+    outcome = run_seed(job.seed, nodes=job.nodes, steps=job.steps, direct=job.direct, stormy=job.stormy)
     broken = outcome.broken
     return SeedResult(
         job.seed, job.nodes, None if broken is None else str(broken), None if broken is None else broken.promise,

@@ -32,7 +32,7 @@ from sharding_app.testing.simulation.beliefs import Beliefs
 from sharding_app.testing.simulation.checker import Witness, token_of
 from sharding_app.testing.simulation.clients import Client
 from sharding_app.testing.simulation.fault_policy import Conditions, slot_of
-from sharding_app.testing.simulation.faults import STRANGERS, Fault, schedule
+from sharding_app.testing.simulation.faults import STRANGERS, Fault, schedule, storm
 from sharding_app.testing.simulation.final_checks import look_back
 from sharding_app.testing.simulation.followers import Followers
 from sharding_app.testing.simulation.harness import Stage
@@ -89,12 +89,13 @@ def run_seed(
     steps: int | None = None,
     *,
     direct: bool = False,
+    stormy: bool = False,
 ) -> Outcome:
     """Run one world to its end. `faults` replaces the seed's own; `steps` ends the run early.
 
-    `direct`: processes talk over direct connections.
+    `direct`: processes talk over direct connections. `stormy`: the seed's faults are a storm.
     """
-    return World(seed, nodes, faults, steps, direct=direct).run()
+    return World(seed, nodes, faults, steps, direct=direct, stormy=stormy).run()
 
 
 class World:
@@ -107,8 +108,11 @@ class World:
         cast: Cast | None = None,
         *,
         direct: bool = False,
+        stormy: bool = False,
     ) -> None:
-        """`cast` replaces the seed's own. `direct`: there is no channel layer."""
+        """`cast` replaces the seed's own. `direct`: there is no channel layer. `stormy`: the seed's
+        faults are a storm.
+        """
         self.seed = seed
         self.size = nodes
         self.cast = cast_of(seed) if cast is None else cast
@@ -156,7 +160,8 @@ class World:
         self.outside = SimLoop(Process(self.scheduler, "outside"))
         "A loop for jobs that outlive every process of the cluster."
         if faults is None:
-            faults = schedule(
+            choose = storm if stormy else schedule
+            faults = choose(
                 seed, nodes, moves=self.cast.moves, whole_protocol=self.cast.whole_protocol, journals=names
             )
         self.faults = faults
