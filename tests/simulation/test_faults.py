@@ -2,12 +2,15 @@
 it meets is found.
 """
 
+import os
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
-from sharding_app.testing.simulation.faults import Fault
+from sharding_app.testing.simulation.faults import Fault, schedule, storm
 from sharding_app.testing.simulation.promises import PromiseBroken
+from sharding_app.testing.simulation.runs import Job, is_direct, run_all
 from sharding_app.testing.simulation.world import run_seed
 from tests.simulation.mistakes import MISTAKES
 from tests.simulation.planted import planted
@@ -19,6 +22,7 @@ FINDS = (
 )
 """A kind of fault, how long it lasts, and the mistake that it finds."""
 SEED = 0
+STORMS = range(12)
 
 
 def broken(faults: list[Fault], mistake: str = "") -> PromiseBroken | None:
@@ -42,3 +46,28 @@ def test_a_node_that_waits_for_late_answers_hears_no_sooner_that_its_lifelines_a
     faults = [Fault(0.3, "slow_pings", 9.0, node) for node in range(3)]
     faults += [Fault(1.0 + 1.1 * number, "lifelines_lost", 0.0, number % 3) for number in range(7)]
     assert [run_seed(seed, faults=faults).broken for seed in (3, 10)] == [None, None]
+
+
+def test_a_storm_has_its_seeds_faults_and_kinds_that_come_again() -> None:
+    again = 0
+    for seed in range(50):
+        named: dict[str, Any] = {
+            "whole_protocol": seed % 2 == 0,
+            "journals": ("second",) if seed % 4 == 0 else (),
+        }
+        plain, stormy = schedule(seed, 3, **named), storm(seed, 3, **named)
+        assert stormy == storm(seed, 3, **named) == sorted(stormy)
+        assert set(plain) < set(stormy)
+        for number, each in enumerate(stormy):
+            same = [other for other in stormy[number + 1 :] if other[1:2] + other[4:] == each[1:2] + each[4:]]
+            assert all(each.at + each.lasts < other.at for other in same)
+            again += bool(same)
+    assert again > 50
+
+
+@pytest.mark.slow
+def test_storms_break_no_promise() -> None:
+    jobs = [Job(seed, 3 + seed % 3, direct=is_direct(seed), stormy=True) for seed in STORMS]
+    for result in run_all(jobs, os.cpu_count() or 1):
+        assert result.broken is None, "\n".join([f"storm {result.seed}: {result.broken}", *result.trace])
+        assert result.faults > len(schedule(result.seed, result.nodes)) + 3
