@@ -165,7 +165,9 @@ class ClusterStore(Protocol):
         ...
 
     async def shard_journals(self, type_id: int) -> dict[ShardId, str]:
-        """Return in which journals the shards of a type lie."""
+        """Return in which journals the shards of a type lie. StoreUnavailable is raised while there
+        are `journals_to_read`.
+        """
         ...
 
     async def journals_to_read(self) -> frozenset[str] | None:

@@ -84,6 +84,23 @@ async def test_a_shard_without_a_row_gets_no_home_before_all_journals_are_read(w
     assert await store.journals_to_read() is None, "the era goes on"
 
 
+async def test_where_shards_lie_is_not_told_before_that(world: World) -> None:
+    """A list of ids would leave out those of a shard whose row is lost."""
+    store = world.store()
+    await with_journals(world, store)
+    number = (await store.type_ids())[SIX.name]
+    assert await store.shard_journals(number) == {2: ""}
+    await world.of_other_lineage()
+    term = 1
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="journal_b") as refused:
+            await store.shard_journals(number)
+        assert refused.value.answered
+        term = await election(world)
+    assert await store.restore_shards(term, READ, [found(3)])
+    assert (await store.shard_journals(number)).keys() == {2, 3}
+
+
 async def test_no_step_of_a_resize_is_taken_before_that(world: World) -> None:
     store = world.store()
     await with_journals(world, store)

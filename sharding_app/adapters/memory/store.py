@@ -146,7 +146,11 @@ class MemoryStore:
         return await self._ask("journals_used", self._rows.journals_used)
 
     async def shard_journals(self, type_id: int) -> dict[ShardId, str]:
-        return await self._ask("shard_journals", lambda: self._rows.shard_journals(type_id))
+        def read() -> dict[ShardId, str]:
+            self._rows.check_journals(self._server.identity.lineage)
+            return self._rows.shard_journals(type_id)
+
+        return await self._ask("shard_journals", read)
 
     async def journals_to_read(self) -> frozenset[str] | None:
         return await self._ask(

@@ -238,6 +238,11 @@ class PostgresStore:
         return frozenset(name for (name,) in await self._rows("journals_used", {"types": None}))
 
     async def shard_journals(self, type_id: int) -> dict[ShardId, str]:
+        if unread := await self.journals_to_read():
+            raise StoreUnavailable(
+                f"it is not read yet which shards lie in the journals {', '.join(sorted(unread))}",
+                answered=True,
+            )
         return dict(await self._rows("shard_journals", {"type_id": type_id}))
 
     async def journals_to_read(self) -> frozenset[str] | None:
