@@ -211,7 +211,7 @@ def test_no_reply_is_missed_to_a_message_that_was_erased_between_its_two_commits
 
 def test_a_message_from_outside_ends_with_its_row_when_its_target_is_erased(at: Stage) -> None:
     at.judge.sent_from_outside("p-c0", "n", BOB, is_timer=False)
-    at.judge.is_stored("n")
+    at.judge.is_stored("n", since=0.0)
     at.park("n")
     at.judge.is_erased(1, "bob", [at.rows.pop("n")])
     at.judge.look_back()
@@ -219,7 +219,7 @@ def test_a_message_from_outside_ends_with_its_row_when_its_target_is_erased(at: 
 
 def test_a_message_from_outside_is_missed_if_no_erasure_of_its_target_took_its_row(at: Stage) -> None:
     at.judge.sent_from_outside("p-c0", "n", BOB, is_timer=False)
-    at.judge.is_stored("n")
+    at.judge.is_stored("n", since=0.0)
     at.park("n")
     row = at.rows.pop("n")
     at.judge.is_erased(1, "bob", [])
@@ -238,7 +238,7 @@ def test_a_message_of_a_command_that_stored_nothing_is_not_missed(at: Stage) -> 
 
 def test_a_message_from_outside_is_missed_if_its_client_was_told_that_it_is_stored(at: Stage) -> None:
     at.judge.sent_from_outside("p-c0", "n", BOB, is_timer=False)
-    at.judge.is_stored("n")
+    at.judge.is_stored("n", since=0.0)
     with fails("messages_arrive"):
         at.judge.look_back()
     at.judge.tail_is_lost()
@@ -265,10 +265,10 @@ def test_messages_that_a_client_stores_at_the_same_time_have_no_order(
 ) -> None:
     at.judge.sent_from_outside("p-c0", "m", BOB, is_timer=False)
     if first_ends == "before":
-        at.judge.is_stored("m")
+        at.judge.is_stored("m", since=0.0)
     at.judge.sent_from_outside("p-c0", "n", BOB, is_timer=False)
-    at.judge.is_stored("n")
-    at.judge.is_stored("m")
+    at.judge.is_stored("n", since=0.0)
+    at.judge.is_stored("m", since=0.0)
     at.commit(BOB, "n")
     if is_wrong:
         with fails("messages_keep_their_order"):

@@ -139,7 +139,7 @@ class MemoryChecker:
     def answered(self, call: Call) -> None:
         """Check the answer to a call."""
         if call.command == "set_clock":
-            self._world.witness.messages.is_stored(str(call.value))
+            self._world.witness.messages.is_stored(str(call.value), call.began)
         elif call.tokens:
             self._was_noted(call)
         elif isinstance(call.value, tuple | list):

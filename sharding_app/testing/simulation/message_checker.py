@@ -214,7 +214,7 @@ class MessageChecker:
         self._inserting[token] = client, target
         self._without_event(client, token, target, "later" if is_timer else "durably")
 
-    def is_stored(self, token: str, since: float = math.inf) -> None:
+    def is_stored(self, token: str, since: float) -> None:
         """Note that the sender of a message without an event was told of its storage.
 
         `since`: when it asked. It may be told of a commit that the server has lost meanwhile.
