@@ -35,6 +35,7 @@ def lost_switch(stage: Stage) -> None:
     entities = [each for each in world.cast.entities if each[0].name in movable(world)]
     entity = next((each for each in entities if world.where.is_in(_key(world, each)) != CLUSTERS_OWN), None)
     if entity is None:
+        stage.settle("shards have homes again after former moves")
         return
     key = _key(world, entity)
     wanted = Wanted(key[0], world.where.is_in(key), CLUSTERS_OWN, [key[1]])
