@@ -2,23 +2,24 @@
 
 Contract: `caught_up()` feeds all events that are new to the projection to its handlers, in this
 test's own transaction, and its erasures. So the rows are there when it returns, and change at no
-other moment. An error of a handler is raised to the test, and its events come again.
+other moment. An error of a handler is raised to the test: the rows of its batch are taken back, and
+the batch comes again.
 """
 
 import asyncio
-import inspect
 import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from asgiref.sync import sync_to_async
 
 from sharding_app.adapters.memory.journal_rows import Committed
 from sharding_app.entities.entity_type import EntityType
-from sharding_app.entities.projections import Call, Projection, ProjectionType, projections
+from sharding_app.entities.projections import ProjectionType, projections
 from sharding_app.errors import AskTimeout, InvalidCall
 from sharding_app.protocol.projection.requests import StoredEvent
+from sharding_app.testing.projection import carry_out, in_transaction
 from sharding_app.testing.thread import ClusterThread
 
 LOOK_SECONDS = 0.01
@@ -80,7 +81,8 @@ class MemoryControl:
         return self.live_version(title)
 
     def reset(self, projection: ProjectionType) -> None:
-        _carry_out(projection.cls().clear())
+        with in_transaction(projection):
+            carry_out(projection.cls().clear)
         self._fed.pop(projection.name, None)
 
     def _journal(self, projection: ProjectionType) -> _Journal:
@@ -103,7 +105,10 @@ class MemoryControl:
         instance = projection.cls()
         for key, (number, last) in list(fed.items()):
             if _is_erased(journal.rows.get(key, {}), number, last):
-                _told(instance, projection.erased(journal.types[key[0]], key[1]))
+                erased = projection.erased(journal.types[key[0]], key[1])
+                if erased is not None:
+                    with in_transaction(projection):
+                        carry_out(getattr(instance, erased.method), erased.argument)
                 del fed[key]
         found = [
             (each.at, key, number)
@@ -116,8 +121,9 @@ class MemoryControl:
         for place in range(0, len(found), projection.batch_size):
             batch = found[place : place + projection.batch_size]
             events = [journal.stored(key, number) for _, key, number in batch]
-            for call in projection.calls(events, journal.types):
-                _told(instance, call)
+            with in_transaction(projection):
+                for call in projection.calls(events, journal.types):
+                    carry_out(getattr(instance, call.method), call.argument)
             fed.update({key: (number, journal.rows[key][number]) for _, key, number in batch})
 
 
@@ -126,13 +132,3 @@ def _is_erased(rows: Mapping[int, Committed], number: int, last: Committed) -> b
     if number in rows:
         return rows[number] is not last
     return not rows or min(rows) <= number  # otherwise a snapshot stands for it
-
-
-def _told(instance: Projection, call: Call | None) -> None:
-    if call is not None:
-        _carry_out(getattr(instance, call.method)(call.argument))
-
-
-def _carry_out(result: Any) -> None:
-    if inspect.iscoroutine(result):
-        asyncio.run(result)

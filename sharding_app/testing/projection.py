@@ -2,13 +2,26 @@
 in the test's own transaction.
 """
 
-import asyncio
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from typing import Any
+
+from asgiref.sync import async_to_sync
+from django.core.exceptions import ImproperlyConfigured, SynchronousOnlyOperation
+from django.db import DatabaseError, connections, transaction
 
 from sharding_app.entities.entity_type import EntityType
-from sharding_app.entities.projections import Projection
+from sharding_app.entities.projections import Projection, ProjectionType
 from sharding_app.errors import InvalidCall
 from sharding_app.protocol.projection.requests import StoredEvent
+from sharding_app.settings.load import get_settings
+
+_NO_DATABASE = (
+    AssertionError, DatabaseError, ImproperlyConfigured, RuntimeError, SynchronousOnlyOperation,
+)  # fmt: skip
+"""How Django, pytest-django and the driver say that the present test uses no database."""
 
 
 def project(
@@ -31,10 +44,39 @@ def project(
         stored.append(StoredEvent(type_id, entity_id, number, *record, at or datetime.now(UTC)))
     instance = projection()
     for place in range(0, len(stored), declared.batch_size):
-        for call in declared.calls(stored[place : place + declared.batch_size], types):
-            result = getattr(instance, call.method)(call.argument)
-            if declared.is_async:
-                asyncio.run(result)
+        with in_transaction(declared):
+            for call in declared.calls(stored[place : place + declared.batch_size], types):
+                carry_out(getattr(instance, call.method), call.argument)
+
+
+@contextlib.contextmanager
+def in_transaction(projection: ProjectionType) -> Iterator[None]:
+    """Surround plain handlers with a transaction on the database of their rows, as a node does.
+    Handlers of a test that uses no database have none.
+    """
+    alias = projection.database or get_settings().database
+    with contextlib.ExitStack() as stack:
+        if not projection.is_async and _is_usable(alias):
+            stack.enter_context(transaction.atomic(using=alias))
+        yield
+
+
+def carry_out(handler: Callable[..., Any], *arguments: object) -> None:
+    """Call a handler to its end. The async ORM in it uses this thread's connections, which are the
+    test's.
+    """
+    if inspect.iscoroutinefunction(handler):
+        async_to_sync(handler)(*arguments)
+    else:
+        handler(*arguments)
+
+
+def _is_usable(alias: str) -> bool:
+    try:
+        connections[alias].ensure_connection()
+    except _NO_DATABASE:
+        return False
+    return True
 
 
 def _record(types: dict[int, EntityType], event: object) -> tuple[int, tuple[str, int, bytes]]:

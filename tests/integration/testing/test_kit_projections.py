@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
+from django.db import connection
 
 from sharding_app import EventSourced, Happened, Projection, applies, command, event, on, on_erased
 from sharding_app.entities.projections import projections
 from sharding_app.entities.registry import registry
 from sharding_app.errors import AskTimeout
+from sharding_app.testing import project
 
 
 @pytest.fixture
@@ -52,6 +54,23 @@ def shop() -> Iterator[tuple[Any, Any, Any]]:
         yield Team, Members, Joined
 
 
+@pytest.fixture
+def async_members(shop: tuple[Any, Any, Any]) -> Any:
+    team, _, of_joining = shop
+
+    class AsyncMembers(Projection, name="kit.AsyncMembers"):
+        source = team
+
+        @on(of_joining)
+        async def joined(self, happened: Happened[Any]) -> None:
+            await Group.objects.acreate(name=f"{happened.entity_id}/{happened.number}")
+
+        async def clear(self) -> None:
+            await Group.objects.all().adelete()
+
+    return AsyncMembers
+
+
 def names() -> list[str]:
     return sorted(Group.objects.values_list("name", flat=True))
 
@@ -85,6 +104,95 @@ def test_an_error_of_a_handler_is_the_tests(shop: tuple[Any, Any, Any]) -> None:
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
             members.caught_up_sync(team.ref("red"))
+
+
+@pytest.mark.django_db
+def test_the_rows_of_a_batch_that_fails_are_taken_back(shop: tuple[Any, Any, Any]) -> None:
+    team, members, joined = shop
+    for member in ("ann", "bob", "cy", "bad"):
+        team.ref("red").sync.join(member)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no"):
+            members.caught_up_sync(team.ref("red"))
+        assert names() == ["red/1/ann", "red/2/bob"], "the first batch is kept, and comes once"
+    with pytest.raises(ValueError, match="no"):
+        project(members, ("blue", joined("eve")), ("blue", joined("bad")))
+    assert names() == ["red/1/ann", "red/2/bob"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_handlers_run_in_a_transaction(shop: tuple[Any, Any, Any]) -> None:
+    team, _, of_joining = shop
+
+    class Locking(Projection, name="kit.Locking"):
+        source = team
+
+        @on(of_joining)
+        def joined(self, happened: Happened[Any]) -> None:
+            list(Group.objects.select_for_update())
+
+        @on_erased
+        def erased(self, ref: Any) -> None:
+            list(Group.objects.select_for_update())
+
+        def clear(self) -> None:
+            list(Group.objects.select_for_update())
+
+    team.ref("red").sync.join("ann")
+    Locking.caught_up_sync(team.ref("red"))
+    Locking.reset()
+    project(Locking, ("red", of_joining("ann")))
+
+
+def test_handlers_without_rows_need_no_database(shop: tuple[Any, Any, Any]) -> None:
+    team, _, of_joining = shop
+    seen = []
+
+    class Seen(Projection, name="kit.Seen"):
+        source = team
+
+        @on(of_joining)
+        def joined(self, happened: Happened[Any]) -> None:
+            seen.append(happened.event.member)
+
+    team.ref("red").sync.join("ann")
+    Seen.caught_up_sync(team.ref("red"))
+    project(Seen, ("red", of_joining("bob")))
+    assert seen == ["ann", "bob"]
+
+
+@pytest.mark.django_db
+def test_async_handlers_write_into_the_tests_transaction(
+    shop: tuple[Any, Any, Any], async_members: Any
+) -> None:
+    team, _, joined = shop
+    project(async_members, ("green", joined("ann")))
+    team.ref("red").sync.join("ann")
+    async_members.caught_up_sync(team.ref("red"))
+    team.ref("red").sync.join("bob")
+    asyncio.run(async_members.caught_up(team.ref("red")))
+    assert names() == ["green/1", "red/1", "red/2"]
+    beside = connection.copy()
+    try:
+        with beside.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM auth_group")
+            assert cursor.fetchone() == (0,), "nothing is committed"
+    finally:
+        beside.close()
+    async_members.reset()
+    assert names() == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_async_code_waits_for_async_handlers(shop: tuple[Any, Any, Any], async_members: Any) -> None:
+    team, _, _ = shop
+
+    async def main() -> int:
+        await team.ref("red").join("ann")
+        await async_members.caught_up(team.ref("red"))
+        return await Group.objects.acount()
+
+    assert asyncio.run(main()) == 1
 
 
 @pytest.mark.django_db
