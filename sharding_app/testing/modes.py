@@ -5,12 +5,15 @@ process leads to a real journal unless a test has asked for the real mode, and t
 database that the test framework has made.
 """
 
+import asyncio
+import concurrent.futures
 import contextlib
+import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
-from asgiref.sync import sync_to_async
+from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import SimpleTestCase
@@ -24,6 +27,10 @@ from sharding_app.testing.projecting import MemoryControl
 from sharding_app.testing.thread import ClusterThread
 from sharding_app.testing.together import MemoryTogether
 
+logger = logging.getLogger("sharding.entity")
+
+THREAD_SECONDS = 5.0
+"""How long the end of a cluster waits for handlers in threads."""
 _lock = threading.RLock()
 _cluster: ClusterThread | None = None
 _control: MemoryControl | None = None
@@ -42,12 +49,13 @@ def memory_cluster() -> ClusterThread:
         if _cluster is None:
             _reset_around_each_test_case()
             shared = open_connections()
+            threads = _Threads(shared)
             _cluster = ClusterThread(
                 **settings_of_this_site(),
-                make_together=lambda journal: _together(journal, shared),
-                threads=_Threads(shared),
+                make_together=lambda journal: _together(journal, threads),
+                threads=threads,
                 prepare=lambda: share(shared),
-                finish=lambda: give_back(shared),
+                finish=threads.ended,
             )
         return _cluster
 
@@ -108,12 +116,12 @@ def open_connections() -> dict[str, BaseDatabaseWrapper]:
     return {each.alias: each for each in connections.all(initialized_only=True) if each.in_atomic_block}
 
 
-def _together(journal: Journal, shared: dict[str, BaseDatabaseWrapper]) -> Together:
+def _together(journal: Journal, threads: "_Threads") -> Together:
     alias = get_settings().database
 
     @contextlib.contextmanager
     def atomic(begin_hooks: Callable[[], None]) -> Iterator[None]:
-        with borrowed(shared), transaction.atomic(using=alias):
+        with threads.borrowing(), transaction.atomic(using=alias):
             transaction.on_commit(begin_hooks, using=alias)
             yield
 
@@ -147,44 +155,125 @@ def _close(own: BaseDatabaseWrapper) -> None:
     BaseDatabaseWrapper.close(own)
 
 
+class _Lane(ThreadSensitiveContext):
+    """A thread for the async ORM of handlers, on the test's connections."""
+
+    def __init__(self, shared: Mapping[str, BaseDatabaseWrapper]) -> None:
+        super().__init__()
+        self._shared = shared
+        self._thread = concurrent.futures.ThreadPoolExecutor(
+            1, thread_name_prefix="sharding-orm", initializer=_take_over, initargs=(shared,)
+        )
+        SyncToAsync.context_to_thread_executor[self] = self._thread
+
+    @contextlib.contextmanager
+    def used(self) -> Iterator[None]:
+        """Lead the async ORM of the present task here."""
+        token = SyncToAsync.thread_sensitive_context.set(self)
+        try:
+            yield
+        finally:
+            SyncToAsync.thread_sensitive_context.reset(token)
+
+    async def ended(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, _give_back, self._shared)
+        self._thread.shutdown(wait=False)
+
+
 class _Threads(PlainThreads):
-    """Runs handlers in threads on the test's connections, and leaves no connection open."""
+    """Runs handlers in threads on the test's connections, and leaves no connection open.
+
+    As on a node, the async ORM has a thread for each depth of calls. The one that all of a process
+    share may be that of sync code which waits for the handler.
+    """
 
     def __init__(self, shared: dict[str, BaseDatabaseWrapper]) -> None:
         super().__init__()
         self._shared = shared
+        self._lanes: dict[int, _Lane] = {}
+        self._changes = threading.Condition()
+        self._borrowers = 0
 
     def run(self, work: Callable[[], Any]) -> Any:
-        with borrowed(self._shared):
+        with self.borrowing():
             return work()
+
+    @contextlib.contextmanager
+    def around(self, depth: int) -> Iterator[None]:
+        if depth not in self._lanes:
+            self._lanes[depth] = _Lane(self._shared)
+        with self._lanes[depth].used():
+            yield
+
+    @contextlib.asynccontextmanager
+    async def apart(self) -> AsyncIterator[None]:
+        lane = _Lane(self._shared)
+        try:
+            with lane.used():
+                yield
+        finally:
+            await lane.ended()
+
+    @contextlib.contextmanager
+    def borrowing(self) -> Iterator[None]:
+        """Use the test's connections in the present thread for a while."""
+        with self._changes:
+            self._borrowers += 1
+        try:
+            with borrowed(self._shared):
+                yield
+        finally:
+            with self._changes:
+                self._borrowers -= 1
+                self._changes.notify_all()
+
+    async def ended(self) -> None:
+        """Give the test's connections back, when no thread is at work with them: the rest of a
+        handler would write behind the test's end, or break the transaction of the next test.
+        """
+        with concurrent.futures.ThreadPoolExecutor(1) as one:
+            if not await asyncio.get_running_loop().run_in_executor(one, self._are_idle):
+                logger.warning(
+                    "a handler of a test that has ended is still at work in a thread, after %g s: what it does with the"
+                    " database may break other tests", THREAD_SECONDS, extra={"action": "handler_left"},
+                )  # fmt: skip
+        lanes, self._lanes = list(self._lanes.values()), {}
+        for each in lanes:
+            await each.ended()
+        await give_back(self._shared)
+
+    def _are_idle(self) -> bool:
+        """Wait until no thread uses the test's connections. False: it takes too long."""
+        with self._changes:
+            return self._changes.wait_for(lambda: not self._borrowers, THREAD_SECONDS)
 
 
 async def share(shared: Mapping[str, BaseDatabaseWrapper]) -> None:
     """Run the async ORM on the test's connections, so that its writes are rolled back too."""
-
-    def take_over() -> None:
-        for each in shared.values():
-            each.inc_thread_sharing()
-            connections[each.alias] = each
-
     if shared:
-        await sync_to_async(take_over)()
+        await sync_to_async(_take_over)(shared)
 
 
 async def give_back(shared: Mapping[str, BaseDatabaseWrapper]) -> None:
     """Leave no connection behind in the thread of the async ORM: the test's are the test's, others
     are closed.
     """
+    await sync_to_async(_give_back)(shared)
 
-    def give_back() -> None:
-        for alias, each in shared.items():
-            each.dec_thread_sharing()
-            del connections[alias]
-        for own in connections.all(initialized_only=True):
-            if own.alias not in shared:
-                _close(own)
 
-    await sync_to_async(give_back)()
+def _take_over(shared: Mapping[str, BaseDatabaseWrapper]) -> None:
+    for each in shared.values():
+        each.inc_thread_sharing()
+        connections[each.alias] = each
+
+
+def _give_back(shared: Mapping[str, BaseDatabaseWrapper]) -> None:
+    for alias, each in shared.items():
+        each.dec_thread_sharing()
+        del connections[alias]
+    for own in connections.all(initialized_only=True):
+        if own.alias not in shared:
+            _close(own)
 
 
 # -- Django's own test cases -----------------------------------------------------------------------

@@ -2,12 +2,17 @@
 closed with it.
 """
 
+import asyncio
 import gc
+import threading
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
 from django.db import connection
 
+from sharding_app import Entity, command
+from sharding_app.entities.registry import registry
 from sharding_app.testing import modes
 from tests.integration.runtime.clubs import Club
 
@@ -41,4 +46,32 @@ def test_with_transactions_nothing_stays_open() -> None:
     use_every_way()
     modes.reset()
     gc.collect()
+    assert connections_beside_this() == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_sync_code_of_an_async_process_may_ask_async_handlers() -> None:
+    """It holds the one thread that the async ORM of a process has by default."""
+    assert asyncio.run(sync_to_async(Club.ref("a").sync.rows)()) == 0
+
+
+@pytest.mark.django_db
+def test_a_handler_that_is_at_work_in_a_thread_ends_before_its_test() -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+    with registry.isolated():
+
+        class Slow(Entity, name="kit.Slow"):
+            @command(thread=True)
+            def work(self) -> None:
+                begun.set()
+                goes_on.wait()
+                Group.objects.create(name="late")
+
+        Slow.ref("a").work.tell()
+        assert begun.wait(20)
+        later = threading.Timer(0.3, goes_on.set)
+        later.start()
+        modes.reset()
+        later.join()
+    assert Group.objects.count() == 1
     assert connections_beside_this() == 0
