@@ -101,8 +101,12 @@ def _limit_connecting(connection: BaseDatabaseWrapper) -> None:
 
 
 def holds_our_tables(connection: BaseDatabaseWrapper) -> bool:
-    """Whether our tables belong on this connection: PostgreSQL, and the alias of a journal."""
-    return connection.vendor == "postgresql" and connection.alias in (journal_alias(), *further_journals())
+    """Whether our tables belong on this connection: PostgreSQL, and the alias of a journal, or the
+    direct way to the cluster's database. A project whose other alias has a pooler migrates there.
+    """
+    direct = getattr(settings, "SHARDING", {}).get("LIFELINE_DATABASE") or journal_alias()
+    aliases = (journal_alias(), direct, *further_journals())
+    return connection.vendor == "postgresql" and connection.alias in aliases
 
 
 @contextmanager

@@ -110,6 +110,15 @@ def test_only_the_clusters_alias_gets_tables(
     run_site(databases, migrate, {"DATABASE": "cluster"})
 
 
+def test_the_direct_alias_of_the_clusters_database_may_migrate(empty: dict[str, Any]) -> None:
+    databases = {"default": alias(empty), "direct": alias(empty)}
+    settings = {"LIFELINE_DATABASE": "direct"}
+    directly, again = ["migrate", "--database", "direct"], ["migrate"]
+    assert ours(run_site(databases, [directly, again], settings)["default"]) == OURS
+    back = ["migrate", "sharding", "zero", "--database", "direct"]
+    assert not ours(run_site(databases, [back], settings)["default"])
+
+
 def test_a_site_on_sqlite_alone_migrates(tmp_path: Path) -> None:
     databases = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "db.sqlite3")}}
     commands = [["migrate"], ["migrate", "--run-syncdb"], ["migrate", "sharding", "zero"]]
