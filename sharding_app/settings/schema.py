@@ -374,7 +374,7 @@ class Settings:
         "connection.", at_least=1)
     transaction_lock_timeout_seconds: float = _knob(10.0, "Entities",
         "How long a function given as `in_transaction=` may wait for a row lock before its command fails.",
-        above=0.0)
+        at_least=0.001, at_most=86_400.0)
     quote_errors: bool | None = _knob(None, "Entities",
         "Whether errors, logs and traces contain the text of your exceptions and of invalid "
         "values, which may be confidential. If not, they contain class names, field names and "

@@ -63,6 +63,8 @@ def test_an_unknown_key_suggests_the_right_one() -> None:
         ("JOURNAL_CONNECTIONS", 0, "must be at least 1"),
         ("JOURNAL_CONNECTIONS", 33, "must be at most 32"),
         ("ASK_TIMEOUT_SECONDS", 0, "must be greater than 0"),
+        ("TRANSACTION_LOCK_TIMEOUT_SECONDS", 0.0004, "must be at least 0.001"),
+        ("TRANSACTION_LOCK_TIMEOUT_SECONDS", 3e6, "must be at most 86400"),
         ("REBALANCE_RELATIVE_LIMIT", 1.5, "must be at most 1"),
         ("MIN_NODES_OF_ROLE", {"a": "2"}, "must be a dict from names to whole numbers"),
         ("COORDINATOR", 1.5, "must be True, False or the name of a role"),
