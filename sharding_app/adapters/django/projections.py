@@ -206,14 +206,22 @@ def _alone(name: str, version: int) -> Iterator[None]:
 
     Two resets at once would let turns begin while one of them still clears the rows.
     """
-    rows = _rows("projection_find", {"name": name, "version": version})
-    beside = connections[journal_alias()].copy()
+    number = _known(name, version, _rows("projection_find", {"name": name, "version": version}))
+    own = connections[journal_alias()]
+    if own.in_atomic_block:
+        # A test's own transaction: a reset refuses any other. It has the locks of the test's
+        # former orders.
+        with own.cursor() as cursor:
+            _keep_away(cursor, _RESETS, number)
+        yield
+        return
+    beside = own.copy()
     try:
         # The lock is the transaction's, so that a pooler keeps it too. It holds no snapshot.
         beside.set_autocommit(False)
         with beside.cursor() as cursor:
             cursor.execute("SELECT set_config('idle_in_transaction_session_timeout', '0', true)")
-            _keep_away(cursor, _RESETS, _known(name, version, rows))
+            _keep_away(cursor, _RESETS, number)
             yield
     finally:
         # The server notices a closed connection a little later. The next order may come at once.
