@@ -1,0 +1,35 @@
+"""What the pages tell an operator to do with copies of a cluster's databases."""
+
+from typing import Any, LiteralString, cast
+
+import psycopg
+
+from sharding_app.adapters.postgres.sql import QUERIES
+from tests.docs.blocks import blocks
+from tests.support.live import ROOT
+
+
+def statement(page: str) -> LiteralString:
+    """The one statement of a page about the row of the cluster."""
+    [found] = [
+        each.text
+        for each in blocks(ROOT / "docs" / page)
+        if each.language == "sql" and "sharding_cluster" in each.text
+    ]
+    return cast(LiteralString, found)
+
+
+def cluster_id(connection: psycopg.Connection) -> Any:
+    row = connection.execute(QUERIES["cluster_id"]).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def test_a_copy_of_the_files_gets_an_id_of_its_own(params: dict[str, Any]) -> None:
+    with psycopg.connect(**params, autocommit=True) as connection:
+        former = cluster_id(connection)
+        assert cluster_id(connection) == former, "a standby that takes over is the same cluster"
+        connection.execute(statement("backup.md"))
+        own = cluster_id(connection)
+        assert own != former
+        assert cluster_id(connection) == own
