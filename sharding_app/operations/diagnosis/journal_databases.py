@@ -71,7 +71,8 @@ def usable(look: Look) -> Iterator[Finding]:
             )
             yield error(
                 "D115", f"The database of the journal {facts.name!r} {whose}. Nodes do not use it.", where,
-                "Name another database. Each cluster needs databases of its own.",
+                "Name another database. Each cluster needs databases of its own. If DATABASE was restored, its journals can go with "
+                "it: see the documentation of backups.",
             )  # fmt: skip
         elif facts.other:
             yield error(

@@ -33,3 +33,17 @@ def test_a_copy_of_the_files_gets_an_id_of_its_own(params: dict[str, Any]) -> No
         own = cluster_id(connection)
         assert own != former
         assert cluster_id(connection) == own
+
+
+def test_a_journal_goes_with_a_restored_cluster(params: dict[str, Any]) -> None:
+    with psycopg.connect(**params, autocommit=True) as connection:
+        connection.execute(QUERIES["own"], {"cluster": "former"})
+        assert owner(connection) == ("former", True)
+        connection.execute(statement("journals.md"))
+        assert owner(connection) == ("the new id", True)
+
+
+def owner(connection: psycopg.Connection) -> Any:
+    row = connection.execute(QUERIES["own"], {"cluster": "the new id"}).fetchone()
+    assert row is not None
+    return row[:2]
