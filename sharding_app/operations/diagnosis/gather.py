@@ -128,8 +128,12 @@ async def _cluster(
     try:
         process = await stack.enter_async_context(joined())
     except CannotReach as error:
-        journals = await asyncio.to_thread(_journals, settings, cluster, say)
-        return {_meaning(error): str(error), "journals": journals}
+        found: dict[str, Any] = {_meaning(error): str(error), "journals": ()}
+        try:
+            found["journals"] = await asyncio.to_thread(_journals, settings, cluster, say)
+        except DatabaseError as other:
+            found.setdefault("database_trouble", str(database_trouble(alias, other)))
+        return found
     finally:
         noisy.setLevel(level)
     try:

@@ -17,6 +17,10 @@ from tests.acceptance.commands.terminal import on_terminal
 from tests.support.live import Live, until
 
 BUY = "from project.shop.entities import Cart\nfor n in range(20): Cart.ref(f'doctor-{n}').sync.add('book')"
+TYPE = """
+INSERT INTO sharding_type (name, kind, number_of_shards, extractor, hash_version, role, store_mode)
+VALUES ('shop.Cart', 'event sourced', 10, '', 'crc32-1', '', 'postgres')
+"""
 SOUND: dict[str, Any] = {"TEST_SHARDING": json.dumps({"KEYS": ["a key of sixteen bytes and more"]})}
 
 
@@ -129,6 +133,19 @@ def test_without_redis_it_still_looks_at_the_rest(live_tables: Live) -> None:
     }
     code, found = doctor(without, **links)
     assert (code, set(found)) == (2, {"D102", "D161"})
+
+
+def test_a_database_that_fails_behind_a_redis_that_is_away_is_told_too(live_servers: Live) -> None:
+    with live_servers.empty_database() as live:
+        made = live.manage("migrate", "-v0")
+        assert made.returncode == 0, made.stderr
+        run(live, TYPE)
+        run(live, "ALTER TABLE sharding_remembered RENAME TO lost")
+        without = Live(live.database_url, "redis://127.0.0.1:1")
+        code, found = doctor(without, TEST_SHARDING=json.dumps({"LINKS": "channel_layer"}))
+        assert code == 2
+        assert {"D101", "D102"} <= set(found)
+        assert "sharding_remembered" in found["D101"]["what"]
 
 
 @pytest.mark.slow
