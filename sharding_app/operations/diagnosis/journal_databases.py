@@ -138,7 +138,7 @@ def copies(look: Look) -> Iterator[Finding]:
                     f"Go on: manage.py sharding_move_journal {each.type} --to {aim}. Or take the copy back with --cancel"
                     + (f"; if {aim!r} is lost for good, with --cancel --gone {aim}." if each.target else "."),
                 )  # fmt: skip
-        if further.refuted:
+        if further.refuted and _is_ours(further, look):
             told = ", ".join(f"{kind}/{shard} to {to!r}" for kind, shard, to in further.refuted[:MOST_TOLD])
             yield error(
                 "D119", f"The database of DATABASE says that {counted(len(further.refuted), 'shard')} {_lie(len(further.refuted))} "
@@ -151,7 +151,7 @@ def copies(look: Look) -> Iterator[Finding]:
 def deserted(look: Look) -> Iterator[Finding]:
     """Report shards whose history is out of reach: DATABASE has lost that they lie there."""
     for further in look.further:
-        if not (shards := further.deserted):
+        if not (shards := further.deserted) or not _is_ours(further, look):
             continue
         name = further.facts.name
         told = ", ".join(f"{kind}/{shard} in {journal_name(to)!r}" for kind, shard, to in shards[:MOST_TOLD])
@@ -162,6 +162,12 @@ def deserted(look: Look) -> Iterator[Finding]:
             "Stop the nodes, and compare the events of these shards in both journals. Let the shard's row in DATABASE name the one "
             "that has its history (UPDATE sharding_shard SET journal = ...).",
         )  # fmt: skip
+
+
+def _is_ours(further: FurtherLook, look: Look) -> bool:
+    """Whether what a database says of shards is about this cluster's, by that journal."""
+    cluster_id = look.cluster.cluster_id if look.cluster is not None else ""
+    return further.facts.belongs_to(cluster_id) and not further.facts.other
 
 
 def needed_connections(look: Look, journals: int) -> int:

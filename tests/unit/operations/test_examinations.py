@@ -383,6 +383,13 @@ def test_moves_and_copies_of_a_journal_that_is_lost_have_a_way_out() -> None:
     assert ways["sharding.D106"].endswith("If 'b' is lost for good, add --gone b")
 
 
+@pytest.mark.parametrize("whose", [{"own_cluster": True}, {"owner": "c2"}, {"other": "c"}])
+def test_what_another_database_says_of_shards_is_no_loss_of_this_cluster(whose: dict[str, Any]) -> None:
+    """The remedy would lead this cluster's shards away."""
+    found = judge(second(deserted=(("T", 3, ""),), refuted=(("T", 3, "c"),), **whose))
+    assert [each.id for each in found] == ["sharding.D115"]
+
+
 def test_a_node_is_compared_with_the_server_and_not_with_us() -> None:
     ours_is_wrong = (
         Clock(who="PostgreSQL", ahead_seconds=100.0, uncertain_seconds=0.1),
