@@ -77,6 +77,26 @@ class LoopClock:
         self.now = loop.time
 
 
+class NodeThreads(PlainThreads):
+    """The threads of one node, which end with it. Their surroundings are those of the cluster."""
+
+    def __init__(self, surroundings: Threads) -> None:
+        super().__init__()
+        self._surroundings = surroundings
+
+    def run(self, work: Callable[[], Any]) -> Any:
+        return self._surroundings.run(work)
+
+    def around(self, depth: int) -> contextlib.AbstractContextManager[None]:
+        return self._surroundings.around(depth)
+
+    def apart(self) -> contextlib.AbstractAsyncContextManager[None]:
+        return self._surroundings.apart()
+
+    async def tend(self) -> None:
+        await self._surroundings.tend()
+
+
 class MemoryCluster:
     """A cluster in this process. Call its methods on its event loop."""
 
@@ -142,6 +162,7 @@ class MemoryCluster:
         await self.client.close()
         for name in list(self.nodes):
             await self.kill_node(name)
+        await self._threads.close()
 
     async def __aenter__(self) -> Self:
         try:
@@ -440,7 +461,7 @@ class MemoryCluster:
                 self.server, incarnation, self.config.shard_leases, self.config.lease_ttl_seconds
             ),
             together=self._make_together(journal),
-            threads=self._threads,
+            threads=NodeThreads(self._threads),
             date=self.date,
             listener=self._listener,
         )
