@@ -21,11 +21,13 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.utils.module_loading import import_string
 
+from sharding_app.adapters.django.database import no_commits
 from sharding_app.adapters.django.leases import lease_factory
 from sharding_app.adapters.postgres import probe
 from sharding_app.adapters.postgres.conninfo import from_django_settings
 from sharding_app.adapters.postgres.errors import LOST, explain
 from sharding_app.embedded import started
+from sharding_app.entities.projections import projections
 from sharding_app.entities.registry import messages, registry
 from sharding_app.errors import DeclarationError
 from sharding_app.settings.live_updates import check_live_updates as check_live_updates
@@ -172,8 +174,8 @@ def check_personal(app_configs: Apps = None, **_: Any) -> Messages:
 
 
 def check_databases(app_configs: Apps = None, **_: Any) -> Messages:
-    """Check that the aliases exist, are PostgreSQL, log in as one user, and the lifeline's is
-    direct.
+    """Check that the aliases exist, are PostgreSQL, commit, log in as one user, and the lifeline's
+    is direct.
     """
     settings = _sound_settings()
     if settings is None:
@@ -192,6 +194,12 @@ def check_databases(app_configs: Apps = None, **_: Any) -> Messages:
             hint = "The app needs PostgreSQL 14 or newer. Use another alias."
             text = f"SHARDING[{key!r}] is {alias!r}, which is {connections[alias].vendor}, not PostgreSQL."
             found.append(_error("E002", text, hint))
+    used = {settings.database, settings.lifeline_database, *settings.further_journals}
+    used |= {each.database for each in projections.all().values() if each.database is not None}
+    for alias in sorted(used & set(connections)):
+        if not connections[alias].settings_dict["AUTOCOMMIT"]:
+            hint = "Leave AUTOCOMMIT out there. For code that needs it off, make another alias of the same database."
+            found.append(_error("E016", no_commits(alias), hint))
     if not found and probe.looks_pooled(_conninfo(settings.lifeline_database)):
         hint = (
             "If a pooler listens there, set SHARDING['LIFELINE_DATABASE'] to a direct alias. "

@@ -26,6 +26,7 @@ from sharding_app.adapters.direct.either import EitherTransport
 from sharding_app.adapters.direct.tls import tls_of
 from sharding_app.adapters.direct.transport import DirectTransport, Listen
 from sharding_app.adapters.django.connections import DjangoThreads
+from sharding_app.adapters.django.database import commits, no_commits
 from sharding_app.adapters.django.leases import lease_factory
 from sharding_app.adapters.django.outside import DjangoOutside
 from sharding_app.adapters.django.projecting import DjangoPart
@@ -106,6 +107,8 @@ def conninfo(alias: str) -> dict[str, object]:
             " alias as SHARDING['DATABASE'], or use the servers in the box"
             " (sharding_app.embedded.database)."
         )
+    if not commits(alias):
+        raise ImproperlyConfigured(no_commits(alias))
     return from_django_settings(started(django_settings.DATABASES[alias]))
 
 

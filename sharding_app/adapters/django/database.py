@@ -62,6 +62,18 @@ def further_journals() -> list[str]:
     return [str(alias) for alias in named if alias != journal_alias()]
 
 
+def commits(alias: str) -> bool:
+    """Whether Django commits there behind an `atomic()`: not with the setting AUTOCOMMIT off."""
+    return bool(connections[alias].settings_dict["AUTOCOMMIT"])
+
+
+def no_commits(alias: str) -> str:
+    return (
+        f"DATABASES[{alias!r}] has AUTOCOMMIT off: Django then ends no transaction of the app with a commit, so what was"
+        " acknowledged would be lost."
+    )
+
+
 def alias_of(journal: str) -> str:
     """Return the alias of a journal; empty: the cluster's own. Raises UnknownJournal."""
     if not journal:

@@ -29,7 +29,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
 from sharding_app.adapters.django import further_journals
-from sharding_app.adapters.django.database import run_query, secure, whereabouts
+from sharding_app.adapters.django.database import commits, no_commits, run_query, secure, whereabouts
 from sharding_app.adapters.django.further_journals import Followed
 from sharding_app.adapters.django.sealing import opened_events
 from sharding_app.adapters.personal.vault import Vault
@@ -442,6 +442,8 @@ class _Shell:
         database = self._part.projection.database
         if database in (None, self._alias):
             yield
+        elif not commits(database):
+            raise ProjectionError(no_commits(database), code="no_commits")
         else:
             with transaction.atomic(using=database, durable=True):
                 yield

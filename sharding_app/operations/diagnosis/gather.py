@@ -82,7 +82,7 @@ def gather(say: Say) -> Look:
         "layer": layer,
         "declared_shards": {name: config.number_of_shards for name, (config, _) in placing().items()},
     }
-    if all(str(each.id) != "sharding.E002" for each in found):
+    if all(each.id not in ("sharding.E002", "sharding.E016") for each in found):
         look.update(_database(settings, found, say))
     look["checks"] = tuple(each for each in found if each.id not in _NOT_NOW)
     if "cluster" in look:

@@ -12,7 +12,7 @@ from sharding_app.operations.diagnosis.look import Look
 
 PLACES = {
     "E001": "SHARDING", "E002": "DATABASES", "E003": "CHANNEL_LAYERS", "E004": "CHANNEL_LAYERS", "E005": "CHANNEL_LAYERS",
-    "E006": "entity classes", "E007": "this machine", "W001": "DATABASES", "W002": "CHANNEL_LAYERS", "W003": "CHANNEL_LAYERS",
+    "E006": "entity classes", "E007": "this machine", "E016": "DATABASES", "W001": "DATABASES", "W002": "CHANNEL_LAYERS", "W003": "CHANNEL_LAYERS",
     "W004": "CHANNEL_LAYERS", "W005": "SHARDING['KEYS']",
 }  # fmt: skip
 

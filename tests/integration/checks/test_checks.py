@@ -19,10 +19,12 @@ from sharding_app import (
     DurableState,
     EventSourced,
     Personal,
+    Projection,
     ShardingSettings,
     applies,
     checks,
     event,
+    on,
     view,
 )
 from sharding_app import message as declare_message
@@ -31,6 +33,7 @@ from sharding_app.adapters.postgres.conninfo import from_django_settings
 from sharding_app.adapters.postgres.probe import SchemaFacts
 from sharding_app.embedded import OwnPostgres
 from sharding_app.entities import identifiers
+from sharding_app.entities.projections import projections
 from sharding_app.entities.registry import messages, registry
 from sharding_app.settings.load import MEMORY_LAYER
 from tests.integration.checks.pooler import Pooler
@@ -106,6 +109,34 @@ def test_e002_an_alias_that_is_missing_or_no_postgres(databases: Databases) -> N
         [message] = checks.check_databases()
         assert "LIFELINE_DATABASE" in message.msg
         assert "sqlite" in message.msg
+
+
+def test_e016_a_database_without_commits(databases: Databases) -> None:
+    manual = {**POSTGRES, "AUTOCOMMIT": False}
+    databases({"default": POSTGRES, "manual": manual, "unused": manual, "reports": manual})
+    with override_settings(SHARDING={}):
+        assert checks.check_databases() == []
+    with override_settings(SHARDING={"JOURNALS": {"default": 1, "manual": 1}}):
+        [message] = checks.check_databases()
+        assert ids([message]) == ["sharding.E016"]
+        assert "DATABASES['manual']" in message.msg
+    with override_settings(SHARDING={}), registry.isolated(), projections.isolated():
+
+        @event(name="checks.Happened")
+        class Happened: ...
+
+        class Source(EventSourced, name="checks.Source"):
+            @applies(Happened)
+            def on_happened(self, happened: Happened) -> None: ...
+
+        class Elsewhere(Projection, name="checks.Elsewhere"):
+            source = Source
+            database = "reports"
+
+            @on(Happened)
+            def happened(self, happened: object) -> None: ...
+
+        assert ids(checks.check_databases()) == ["sharding.E016"]
 
 
 def test_w001_poolers_usual_port(databases: Databases) -> None:

@@ -219,6 +219,21 @@ def test_while_a_service_is_cleared_no_other_order_lets_turns_begin(
     assert work.take(0, 127).paused
 
 
+def test_a_database_that_would_not_commit_is_refused(
+    writer: Writer, copies: type[Projection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = part(copies)
+    run(work)
+    writer.append("a", 1)
+    writer.commit()
+    with monkeypatch.context() as without:
+        without.setitem(connections["reports"].settings_dict, "AUTOCOMMIT", False)
+        with pytest.raises(ProjectionError, match="AUTOCOMMIT off"):
+            work.take(0, 127)
+    run(work)
+    assert has_all()
+
+
 def test_without_clear_nothing_is_changed(writer: Writer, posts: Any) -> None:
     work = part(posts)
     writer.append("a", 1)
