@@ -3,6 +3,7 @@
 A system check might need the server that the command examines.
 """
 
+import math
 from argparse import RawDescriptionHelpFormatter
 from typing import Any
 
@@ -16,3 +17,11 @@ class ShardingCommand(BaseCommand):
         parser = super().create_parser(prog_name, subcommand, **kwargs)
         parser.formatter_class = RawDescriptionHelpFormatter
         return parser
+
+
+def seconds(text: str) -> float:
+    """Read an option that is a time. One that never passes is none."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("not a finite number")
+    return value

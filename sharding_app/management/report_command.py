@@ -14,7 +14,7 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.core.serializers.json import DjangoJSONEncoder
 
-from sharding_app.management.base import ShardingCommand
+from sharding_app.management.base import ShardingCommand, seconds
 from sharding_app.management.operator_command import refused, sound_settings
 from sharding_app.operations.connectivity import HEALTHY, CannotReach
 from sharding_app.operations.console import style_for
@@ -47,7 +47,7 @@ class LookingCommand(ShardingCommand):
             "--json", action="store_true", help="print one JSON object (with --watch: one per line)"
         )
         parser.add_argument(
-            "--watch", nargs="?", type=float, const=self.every_seconds, metavar="SECONDS",
+            "--watch", nargs="?", type=seconds, const=self.every_seconds, metavar="SECONDS",
             help=f"report every N seconds (default: {self.every_seconds:g}): a page on a terminal, otherwise one line",
         )  # fmt: skip
 

@@ -8,6 +8,7 @@ from django.db.models import Value
 from django.db.models.functions import Replace
 
 from sharding_app.adapters.postgres.deletion import scrub_tables
+from sharding_app.management.base import seconds
 from sharding_app.management.deletion_command import DeletionCommand, amount, counts
 from sharding_app.management.operator_command import refused, signed
 from sharding_app.management.progress import Progress
@@ -36,7 +37,7 @@ class Command(DeletionCommand):
         parser.add_argument("--yes", action="store_true", help="do not ask")
         parser.add_argument("--scrub", action="store_true",
             help="also remove the id from the admin's history and from the planner's statistics")  # fmt: skip
-        parser.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS",
+        parser.add_argument("--timeout", type=seconds, default=30.0, metavar="SECONDS",
             help="give up after N seconds without progress, if the entity is busy or moves (default: 30)")  # fmt: skip
 
     def work(self, options: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from sharding_app.adapters.personal.sealing import NoKeys
 from sharding_app.adapters.postgres.connection import Conninfo
+from sharding_app.management.base import seconds
 from sharding_app.management.deletion_command import DeletionCommand, amount, counts
 from sharding_app.management.operator_command import refused, signed
 from sharding_app.management.progress import Progress
@@ -30,7 +31,7 @@ class Command(DeletionCommand):
         super().add_arguments(parser)
         parser.add_argument("id", metavar="ID", help="id of the person: the subject of the personal data")
         parser.add_argument("--yes", action="store_true", help="do not ask")
-        parser.add_argument("--timeout", type=float, default=TIMEOUT_SECONDS, metavar="SECONDS",
+        parser.add_argument("--timeout", type=seconds, default=TIMEOUT_SECONDS, metavar="SECONDS",
             help="give up after N seconds without progress, if an entity is busy or moves (default: 30)")  # fmt: skip
 
     def work(self, options: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from django.conf import settings as django_settings
 from django.core.management.base import BaseCommand, CommandError
 
+from sharding_app.management.base import seconds
 from sharding_app.management.ending import end_at_once, end_despite_threads
 from sharding_app.management.gc import quiet_collector
 from sharding_app.management.stdin_guard import at_end_of_input
@@ -40,7 +41,7 @@ class Command(BaseCommand):
             "--processes", type=int, default=1, help="number of node processes to run (default: 1)"
         )
         parser.add_argument(
-            "--leave-timeout", type=float, default=30.0, metavar="SECONDS",
+            "--leave-timeout", type=seconds, default=30.0, metavar="SECONDS",
             help="on a signal, hand shards over for at most this time (default: 30)",
         )  # fmt: skip
         parser.add_argument(

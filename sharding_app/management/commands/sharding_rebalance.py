@@ -5,6 +5,7 @@ from argparse import ArgumentParser
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from sharding_app.management.base import seconds
 from sharding_app.management.operator_command import OperatorCommand, refused, signed
 from sharding_app.management.progress import Progress
 from sharding_app.operations.connectivity import joined
@@ -45,7 +46,7 @@ class Command(OperatorCommand):
         either.add_argument("--pause", action="store_true", help="pause rebalancing")
         either.add_argument("--resume", action="store_true", help="end the pause")
         parser.add_argument("--wait", action="store_true", help="wait until the moves are complete")
-        parser.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS",
+        parser.add_argument("--timeout", type=seconds, default=60.0, metavar="SECONDS",
             help="wait at most N seconds (default: 60); moves continue after that")  # fmt: skip
 
     def work(self, options: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from sharding_app.entities.sharding.workers import checked_number
 from sharding_app.errors import InvalidCall
+from sharding_app.management.base import seconds
 from sharding_app.management.operator_command import OperatorCommand, refused, signed
 from sharding_app.operations.connectivity import joined
 from sharding_app.ports.store import ClusterStore
@@ -30,7 +31,7 @@ class Command(OperatorCommand):
         super().add_arguments(parser)
         parser.add_argument("name", metavar="NAME", help="the set's name, as sharding_status shows it")
         parser.add_argument("--workers", type=int, metavar="N", help="how many workers there are to be")
-        parser.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS",
+        parser.add_argument("--timeout", type=seconds, default=60.0, metavar="SECONDS",
             help="wait at most N seconds for the old workers' end (default: 60); the rescale goes on after that")  # fmt: skip
 
     def work(self, options: dict[str, Any]) -> None:

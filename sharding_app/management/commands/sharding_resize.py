@@ -6,6 +6,7 @@ import asyncio
 from argparse import ArgumentParser
 from typing import Any
 
+from sharding_app.management.base import seconds
 from sharding_app.management.operator_command import OperatorCommand, refused, signed
 from sharding_app.operations.connectivity import joined
 from sharding_app.operations.resizes import told, why_refused
@@ -34,7 +35,7 @@ class Command(OperatorCommand):
         super().add_arguments(parser)
         parser.add_argument("type", metavar="TYPE", help="the type's name, as sharding_status shows it")
         parser.add_argument("--shards", type=int, metavar="N", help="how many shards there are to be")
-        parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS",
+        parser.add_argument("--timeout", type=seconds, default=600.0, metavar="SECONDS",
             help="wait at most N seconds (default: 600); the resize goes on after that")  # fmt: skip
 
     def work(self, options: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import Any
 
+from sharding_app.management.base import seconds
 from sharding_app.management.operator_command import OperatorCommand, refused, signed
 from sharding_app.models import Decision
 from sharding_app.operations.connectivity import joined
@@ -41,7 +42,7 @@ class Command(OperatorCommand):
         parser.add_argument("--all", action="store_true", help="stop the whole cluster")
         parser.add_argument("--prepare", action="store_true", help="with --all: only stop moving shards")
         parser.add_argument("--cancel", action="store_true", help="with --all: undo --prepare")
-        parser.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS",
+        parser.add_argument("--timeout", type=seconds, default=60.0, metavar="SECONDS",
             help="wait at most N seconds for their end (default: 60); they continue to leave after that")  # fmt: skip
 
     def work(self, options: dict[str, Any]) -> None:

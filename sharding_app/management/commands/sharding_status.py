@@ -8,6 +8,7 @@ from typing import Any
 from django.db import DatabaseError
 
 from sharding_app.management import status_text
+from sharding_app.management.base import seconds
 from sharding_app.management.operator_command import refused
 from sharding_app.management.report_command import LookingCommand, Seen
 from sharding_app.operations.connectivity import HEALTHY, PROBLEMS, CannotReach, joined, trouble
@@ -46,7 +47,7 @@ class Command(LookingCommand):
         )
         parser.add_argument(
             "--timeout",
-            type=float,
+            type=seconds,
             default=60.0,
             metavar="SECONDS",
             help="time limit of --wait (default: 60)",
