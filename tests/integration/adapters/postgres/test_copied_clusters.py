@@ -1,6 +1,6 @@
 """What the pages tell an operator to do with copies of a cluster's databases."""
 
-from typing import Any, LiteralString, cast
+from typing import Any
 
 import psycopg
 
@@ -9,14 +9,14 @@ from tests.docs.blocks import blocks
 from tests.support.live import ROOT
 
 
-def statement(page: str) -> LiteralString:
+def statement(page: str) -> bytes:
     """The one statement of a page about the row of the cluster."""
     [found] = [
         each.text
         for each in blocks(ROOT / "docs" / page)
         if each.language == "sql" and "sharding_cluster" in each.text
     ]
-    return cast(LiteralString, found)
+    return found.encode()
 
 
 def cluster_id(connection: psycopg.Connection) -> Any:
