@@ -118,7 +118,7 @@ class Feed:
             return None
         loop = asyncio.get_running_loop()
         try:
-            user = await loop.run_in_executor(self._thread, self._find_user, scope)
+            user = await loop.run_in_executor(self._thread, self._let_in, scope)
         except Error:
             logger.info("no user is let in: the database does not answer", extra={"action": "live_refused"})
             return None
@@ -201,6 +201,18 @@ class Feed:
         await seat.say(_object({**beside, "parts": _object(parts)}))
 
     # -- On the thread -----------------------------------------------------------------------------
+
+    def _let_in(self, scope: Mapping[str, Any]) -> Any:
+        """Find the user of a handshake. The connection stays open for a browser alone: without one,
+        no turn would ever close it, and a broken one would refuse every browser from then on.
+        """
+        user = None
+        try:
+            user = self._find_user(scope)
+            return user
+        finally:
+            if user is None:
+                connections.close_all()
 
     def _look(self, seats: list[Seat], now: float) -> dict[Seat, News | None]:
         try:

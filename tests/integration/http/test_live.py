@@ -17,7 +17,7 @@ from channels.testing import WebsocketCommunicator
 from django.contrib.admin import AdminSite
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
 from django.http import HttpRequest
 from django.test import Client, override_settings
 from django.urls import path
@@ -322,6 +322,49 @@ def test_the_number_of_watchers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
         await second.disconnect()
 
     play(scene)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_that_was_ended_refuses_one_browser_and_no_later_one() -> None:
+    asked: list[int] = []
+
+    def find_user(scope: Mapping[str, Any]) -> Any:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            asked.append(cursor.fetchone()[0])
+            if len(asked) == 1:
+                cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        return Watcher()
+
+    async def scene(stage: Stage) -> None:
+        stage.feed._find_user = find_user
+        for admitted in (False, True):
+            browser = stage.browser()
+            assert (await browser.connect(SECONDS))[0] is admitted
+            await browser.disconnect()
+
+    play(scene)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_stranger_leaves_no_connection_open() -> None:
+    stage = Stage()
+    opened: list[bool] = []
+
+    def refuse(scope: Mapping[str, Any]) -> None:
+        connection.ensure_connection()
+        opened.append(connection.connection is not None)
+
+    async def scene() -> None:
+        stage.feed._find_user = refuse
+        browser = stage.browser()
+        assert not (await browser.connect(SECONDS))[0]
+        await browser.disconnect()
+
+    asyncio.run(scene())
+    assert opened == [True]
+    assert stage.feed._thread.submit(lambda: connection.connection).result(SECONDS) is None
+    stage.feed._thread.shutdown(wait=True)
 
 
 @pytest.mark.django_db
