@@ -60,7 +60,10 @@ class Page:
     def render(self) -> dict[str, str]:
         """The live parts as HTML."""
         return {
-            part: render_to_string(f"sharding_app/parts/{part}.html", self.context) for part in self.parts
+            part: render_to_string(
+                "sharding_app/part.html", {**self.context, "part": f"sharding_app/parts/{part}.html"}
+            )
+            for part in self.parts
         }
 
 

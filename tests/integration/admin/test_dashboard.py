@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.db import DatabaseError, connection
-from django.test import Client
+from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
@@ -257,6 +257,38 @@ def test_an_entity_is_shown_as_it_was_after_any_of_its_events(root: Client) -> N
     newest = root.get(f"{BASE}types/{CART}/entity/?id=alice&at=99999")
     assert "State now, after event 5" in text(newest)
     assert 'max="5" value="5"' in newest.content.decode()
+
+
+@pytest.mark.parametrize("language", ["en", "de", "fr"])
+def test_numbers_in_addresses_and_pictures_are_plain_in_any_language(root: Client, language: str) -> None:
+    """A link to event 1,450 would lead to the newest one, and one to shard 2,345 nowhere."""
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE sharding_type SET number_of_shards = 5000 WHERE id = %s", [CART])
+        cursor.execute(
+            "INSERT INTO sharding_shard (type_id, shard, epoch, home, step) VALUES (%s, 2345, 1234, 'n-a', 'home')",
+            [CART],
+        )
+        cursor.execute(
+            "INSERT INTO sharding_event (type_id, entity, seq, shard, epoch, name, version, payload)"
+            " SELECT %s, 'long', number, 1, 1, 'ItemAdded', 1, '{}' FROM generate_series(1, 1500) AS number",
+            [CART],
+        )
+        cursor.execute(
+            "INSERT INTO sharding_decision (id, action, subject, detail)"
+            " SELECT number, 'node_up', 'n-b', 'node-b' FROM generate_series(500000, 500100) AS number"
+        )
+    addresses = [f"types/{CART}/?from=2000", f"types/{CART}/shards/2345/", "timeline/"]
+    addresses += [f"types/{CART}/entity/?id=long&at={at}" for at in (1450, 1500)]
+    with override_settings(USE_THOUSAND_SEPARATOR=True, LANGUAGE_CODE=language):
+        for address in addresses:
+            page = root.get(BASE + address).content.decode()
+            live = root.get(f"{BASE}live/", {"page": address}).json()["parts"]
+            for html in (page, *live.values()):
+                found = re.findall(r' (?:href|value|min|max|data-[a-z]+|viewBox)="([^"]*)"', html)
+                assert not [each for each in found if re.search(r"\d[.,\u00a0\u202f]\d{3}\b", each)]
+        shown = text(root.get(f"{BASE}types/{CART}/entity/?id=long&at=1450"))
+        assert "State after event 1450" in shown
+        assert 'before=500001"' in root.get(f"{BASE}timeline/").content.decode()
 
 
 @pytest.mark.parametrize("at", ["-1", "x", "9" * 30, "0", ""])
