@@ -22,9 +22,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from django.conf import settings
+from django.core.handlers.asgi import get_script_prefix as path_of_site
 from django.db import Error, connections
 from django.http import Http404
-from django.urls import NoReverseMatch, reverse
+from django.urls import NoReverseMatch, get_script_prefix, reverse, set_script_prefix
 from django.utils import translation
 
 from sharding_app.adapters.channels.live import End, Say
@@ -247,8 +248,20 @@ class Feed:
             seat.user, seat.asked_at = self._find_user(seat.scope), now
         if seat.user is None:
             return None
-        base = reverse("admin:sharding_cluster_changelist", current_app=seat.site)
-        return seat.page or "", Rights.of(seat.user), base, seat.language
+        return seat.page or "", Rights.of(seat.user), _base(seat), seat.language
+
+
+def _base(seat: Seat) -> str:
+    """Return the dashboard's address as the page of a browser has it. It may begin with the site's
+    own path, which a server knows for each connection, and with the page's language.
+    """
+    former = get_script_prefix()
+    set_script_prefix(path_of_site(seat.scope) or "/")
+    try:
+        with translation.override(seat.language):
+            return reverse("admin:sharding_cluster_changelist", current_app=seat.site)
+    finally:
+        set_script_prefix(former)
 
 
 def _news(shown: Shown, look: Look) -> News:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
@@ -14,7 +15,8 @@ from typing import Any, ClassVar
 import pytest
 from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.testing import WebsocketCommunicator
-from django.contrib.admin import AdminSite
+from django.conf.urls.i18n import i18n_patterns
+from django.contrib.admin import AdminSite, site
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
 from django.db import DatabaseError, connection
@@ -262,6 +264,25 @@ def test_a_browser_whose_news_fail_is_shown_out_and_disturbs_no_other(
 
     def broken() -> Any:
         raise DatabaseError("connection refused")
+
+    play(scene)
+
+
+urlpatterns = i18n_patterns(path("admin/", site.urls))
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("rows")
+@override_settings(ROOT_URLCONF=__name__)
+def test_links_stay_below_the_path_of_the_site_and_in_the_language_of_the_page() -> None:
+    async def scene(stage: Stage) -> None:
+        browser = stage.browser()
+        browser.scope["root_path"] = "/shop"
+        assert (await browser.connect(SECONDS))[0]
+        await browser.send_to(json.dumps({"page": "nodes/", "language": "de"}))
+        table = (await news(browser))["parts"]["node_table"]
+        assert set(re.findall('href="([^"]*)/n-.*?"', table)) == {"/shop/de/admin/sharding/cluster/nodes"}
+        await browser.disconnect()
 
     play(scene)
 
