@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from django.db import DatabaseError, connections, transaction
+from django.db import DatabaseError, Error, connections, transaction
 
 from sharding_app import wiring
 from sharding_app.adapters.django.database import bounded_reads, journal_alias, run_query
@@ -52,6 +52,10 @@ class PartlyDone(DatabaseError):
         self.moving = moving
 
 
+class AnswerLost(Exception):
+    """The answer to a commit was lost: some rows may be changed, or none."""
+
+
 class _Row(NamedTuple):
     """A row that was changed or deleted in a journal."""
 
@@ -63,7 +67,7 @@ class _Row(NamedTuple):
 
 def run_now(messages: Sequence[str], *, parked: bool, journals: Sequence[str] = ONE_JOURNAL) -> list[Changed]:
     """Let messages and timers go out at once: parked ones, or those that wait. Failures count from
-    0 again. Raises PartlyDone, DatabaseError or ReadTooLong.
+    0 again. Raises PartlyDone, AnswerLost, DatabaseError or ReadTooLong.
     """
     return _change("operator_run", messages, {"parked": parked}, journals)
 
@@ -112,10 +116,18 @@ def _read(query: str, params: Mapping[str, object]) -> list[tuple[Any, ...]]:
 
 
 def _change_in(alias: str, query: str, params: dict[str, object]) -> list[_Row]:
-    with bounded_reads(alias):
-        with connections[alias].cursor() as cursor:
-            found = [_Row(Changed(*row[:3]), *row[3:]) for row in run_query(cursor, query, params)]
-        transaction.on_commit(partial(tell, [row.changed for row in found]), using=alias, robust=True)
+    connection = connections[alias]
+    is_left_to_commit = False
+    try:
+        with bounded_reads(alias):
+            with connection.cursor() as cursor:
+                found = [_Row(Changed(*row[:3]), *row[3:]) for row in run_query(cursor, query, params)]
+            transaction.on_commit(partial(tell, [row.changed for row in found]), using=alias, robust=True)
+            is_left_to_commit = True
+    except Error as error:
+        if is_left_to_commit:
+            raise AnswerLost(*error.args) from error
+        raise
     return found
 
 

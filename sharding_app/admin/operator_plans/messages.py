@@ -21,7 +21,7 @@ from sharding_app.models import Message
 from sharding_app.operations import messages
 from sharding_app.operations.cache import Look
 from sharding_app.operations.each_journal import Down
-from sharding_app.operations.messages import Changed, PartlyDone
+from sharding_app.operations.messages import AnswerLost, Changed, PartlyDone
 from sharding_app.ports.deliveries import PARTLY_APPLIED, PARTLY_ELSEWHERE
 
 MOST = 500
@@ -219,6 +219,10 @@ def _outcome(work: Callable[[], list[Changed]], count: int) -> tuple[bool, str]:
         return False, _(
             "nothing is changed: other transactions hold these rows for more than {:g} s."
         ).format(READ_SECONDS)
+    except AnswerLost as error:
+        return False, _("it is not known whether anything is changed: {}. Look at them again.").format(
+            str(error).partition("\n")[0].rstrip(".")
+        )
     except DatabaseError as error:
         return False, _("nothing is changed: {}").format(str(error).partition("\n")[0])
     if done == count:

@@ -12,11 +12,12 @@ import msgspec
 import psycopg
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.db import connection
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connection, connections
 from django.test import Client
 from django.utils.timezone import now
 from psycopg import sql
 
+from sharding_app.adapters.django import database as db
 from sharding_app.admin import operator_actions, views
 from sharding_app.dashboard import messages as shown
 from sharding_app.embedded import Servers
@@ -509,6 +510,37 @@ def test_a_refusal_of_the_server_is_told(root: Client, put: Put, monkeypatch: py
     assert LogEntry.objects.get().change_message.endswith("permission denied for table sharding_message")
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("action", ["run", "discard"])
+def test_an_outcome_whose_answer_was_lost_is_not_said_to_be_none(
+    root: Client, put: Put, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    put("one", key="k")
+    database: Any = type(connections[DEFAULT_DB_ALIAS])
+    commit = database._commit
+    asked: list[str] = []
+
+    def run_query(cursor: Any, query: str, params: Any) -> Any:
+        asked.append(query)
+        return db.run_query(cursor, query, params)
+
+    def loses_the_answer(used: Any) -> None:
+        commit(used)
+        if asked:
+            asked.clear()
+            used.connection.close()
+            raise OperationalError("server closed the connection unexpectedly")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(messages, "run_query", run_query)
+        patched.setattr(database, "_commit", loses_the_answer)
+        answer = root.post(f"{BASE}steer/{action}/", {"message": "one"})
+    said = LogEntry.objects.get().change_message
+    assert Message.objects.filter(id="one", due__gt=now()).count() == 0, "it was committed"
+    assert "it is not known whether anything is changed: server closed the connection" in said
+    assert said in text(root.get(answer["Location"]))
+
+
 # -- A delivery at the same moment -----------------------------------------------------------------
 
 
@@ -564,8 +596,6 @@ def test_a_delivery_that_is_under_way_is_waited_for(
 def test_a_row_that_stays_locked_is_not_waited_for_long(
     put: Put, other: psycopg.Connection[Any], root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sharding_app.adapters.django import database as db
-
     put("one")
     monkeypatch.setattr(db, "READ_SECONDS", 0.2)
     other.execute("SELECT FROM sharding_message WHERE id = 'one' FOR UPDATE")
