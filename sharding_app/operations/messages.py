@@ -5,6 +5,8 @@ either the operator's change comes first, and the delivery stores nothing, or it
 committed, and the operator is told that the row was gone. A target that is in memory only stores
 nothing, and may have taken a message that is discarded.
 
+A change counts when a synchronous standby has it, whatever the role has been set to.
+
 The owners' homes are told after the commit. They look by themselves too, within a minute.
 
 Each row lies in one journal, so each journal is one transaction. A message to an entity in another
@@ -23,7 +25,7 @@ from typing import Any, NamedTuple
 from django.db import DatabaseError, Error, connections, transaction
 
 from sharding_app import wiring
-from sharding_app.adapters.django.database import bounded_reads, journal_alias, run_query
+from sharding_app.adapters.django.database import bounded_reads, journal_alias, run_query, secure_here
 from sharding_app.errors import ShardingError
 from sharding_app.operations.each_journal import ONE_JOURNAL, Down, JournalsDown, ask
 from sharding_app.protocol.builtin_commands import DUE
@@ -53,7 +55,7 @@ class PartlyDone(DatabaseError):
 
 
 class AnswerLost(Exception):
-    """The answer to a commit was lost: some rows may be changed, or none."""
+    """The answer to a commit, or of its standby, was lost: some rows may be changed, or none."""
 
 
 class _Row(NamedTuple):
@@ -124,6 +126,8 @@ def _change_in(alias: str, query: str, params: dict[str, object]) -> list[_Row]:
                 found = [_Row(Changed(*row[:3]), *row[3:]) for row in run_query(cursor, query, params)]
             transaction.on_commit(partial(tell, [row.changed for row in found]), using=alias, robust=True)
             is_left_to_commit = True
+        if found:
+            secure_here(alias)
     except Error as error:
         if is_left_to_commit:
             raise AnswerLost(*error.args) from error

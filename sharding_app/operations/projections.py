@@ -12,7 +12,7 @@ from typing import Any
 from django.db import connections, transaction
 
 from sharding_app.adapters.django import projections as control
-from sharding_app.adapters.django.database import bounded_reads, journal_alias, run_query
+from sharding_app.adapters.django.database import bounded_reads, journal_alias, run_query, secure_here
 from sharding_app.adapters.django.projections import HeldEntity, ProjectionStatus
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.store import TIMELINE_LINES
@@ -184,7 +184,8 @@ def order(
     is_bounded: bool = False,
 ) -> bool:
     """Carry an order out, and note it in the timeline: both, or neither. False: the entity does not
-    wait there. Raises DatabaseError, and ProjectionError if it cannot be done.
+    wait there. Raises DatabaseError, and ProjectionError if it cannot be done. It returns once a
+    synchronous standby has the order.
 
     The timeline keeps no ids of entities. `is_bounded`: no statement takes longer than a page may;
     raises ReadTooLong.
@@ -192,6 +193,7 @@ def order(
     note = partial(_note, action, f"{name}:{version}", _detail(type_name, number, by))
     if action == "reset":
         control.reset(name, version, beside=note, is_bounded=is_bounded)
+        secure_here(journal_alias())
         return True
     with bounded_reads() if is_bounded else transaction.atomic(using=journal_alias()):
         if action in SIMPLE:
@@ -202,6 +204,7 @@ def order(
         elif not control.skip(name, version, type_name, entity, number):
             return False
         note()
+    secure_here(journal_alias())
     return True
 
 

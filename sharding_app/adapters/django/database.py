@@ -50,6 +50,15 @@ def secure(connection: BaseDatabaseWrapper) -> None:
         within.secure(connection.connection)
 
 
+def secure_here(alias: str) -> None:
+    """Do the same on this thread's connection, behind a commit of it. Within a transaction of the
+    caller nothing is committed yet: the caller waits, if it wants to.
+    """
+    connection = connections[alias]
+    if not connection.in_atomic_block:
+        secure(connection)
+
+
 def journal_alias() -> str:
     """Return the alias of the cluster's database."""
     alias = getattr(settings, "SHARDING", {}).get("DATABASE", "default")

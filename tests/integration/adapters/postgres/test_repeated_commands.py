@@ -16,7 +16,8 @@ from typing import Any
 import psycopg
 import pytest
 from django.core.management.base import OutputWrapper
-from django.db import connection
+from django.db import connection, connections
+from django.test import override_settings
 
 from sharding_app.adapters.django import further_journals
 from sharding_app.adapters.personal.vault import Vault, new_row
@@ -32,7 +33,7 @@ from sharding_app.embedded import OwnPostgres, Servers
 from sharding_app.management.commands import sharding_import
 from sharding_app.management.commands.sharding_export import _write
 from sharding_app.management.progress import Progress
-from sharding_app.operations import rewrapping
+from sharding_app.operations import messages, projections, rewrapping
 from sharding_app.operations.archiving import Moved, archive_entities
 from sharding_app.operations.erasing import erase
 from sharding_app.operations.journal_file import FORMAT, Header, checked
@@ -42,6 +43,7 @@ from sharding_app.protocol.ids import shard_of
 from tests.integration.adapters.postgres.test_left_copies import move as left_copy
 from tests.integration.adapters.postgres.test_several_journals import (
     HERE,
+    NUMBER,
     SHARDS,
     THERE,
     TYPE,
@@ -355,6 +357,45 @@ def test_what_a_projection_has_seen_waits_for_the_standby(
             watched.interrupt(securing, "pg_cancel_backend")
         watched.ends_with_the_standby(securing)
     assert sql(watched.params, "SELECT projection_id FROM sharding_secured") == [(7,)]
+
+
+@pytest.mark.parametrize("order", ["discard", "pause"])
+def test_an_order_of_the_dashboard_waits_for_the_standby(
+    watched: Watched, django_db_blocker: Any, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    """Told at once, an operator would take a message for discarded that a failover brings back."""
+    monkeypatch.setattr(messages, "tell", lambda _changed: None)
+    given = watched.params
+    place = {"NAME": given["dbname"], "HOST": given["host"], "PORT": given["port"], "USER": given["user"]}
+    sql(
+        given,
+        "INSERT INTO sharding_type (id, name, kind, number_of_shards, extractor, hash_version, role, store_mode)"
+        " VALUES (%s, %s, 'event_sourced', %s, 'hash:crc32-1', 'crc32-1', '', 'postgres')",
+        NUMBER, TYPE, SHARDS,
+    )  # fmt: skip
+    sql(
+        given,
+        "INSERT INTO sharding_message (id, type_id, shard, entity, epoch, seq, position, target_type, target, command, args, due)"
+        " VALUES ('one', %s, 1, 'alice', NULL, 1, 0, 'shop.Stock', 'book', 'reserve', '', now())",
+        NUMBER,
+    )  # fmt: skip
+    sql(
+        given,
+        "INSERT INTO sharding_projection (id, name, version, type_ids, server) VALUES (7, 'shop.Open', 1, '{}', 'x')",
+    )
+
+    def work() -> object:
+        site = connection.copy("watched")
+        site.settings_dict = {**site.settings_dict, **place, "PASSWORD": given["password"]}
+        connections["watched"] = site
+        with closing(site):
+            if order == "discard":
+                return [each.id for each in messages.discard(["one"])]
+            return projections.order("pause", "shop.Open", 1, "root", is_bounded=True)
+
+    with django_db_blocker.unblock(), override_settings(SHARDING={"DATABASE": "watched"}):
+        ordered = watched.secures(work)
+        assert watched.ends_with_the_standby(ordered) in (["one"], True)
 
 
 def test_an_archive_goes_on_once_the_standby_knows_what_a_former_run_removed(
