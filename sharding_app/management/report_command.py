@@ -8,7 +8,7 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -83,7 +83,7 @@ class LookingCommand(ShardingCommand):
             self._print(seen.page())
         elif self.stdout.isatty():
             self._print(
-                f"{CLEAR}{seen.page()}\n\n{seen.at:%H:%M:%S} UTC, every {self.every:g} s; Ctrl-C ends."
+                f"{CLEAR}{seen.page()}\n\n{seen.at.astimezone(UTC):%H:%M:%S} UTC, every {self.every:g} s; Ctrl-C ends."
             )
         else:
             self._print(seen.line())

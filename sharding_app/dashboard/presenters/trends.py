@@ -169,7 +169,7 @@ def _rows(
     columns = [grouped(values, size, largest=largest) for values in lines]
     found = [
         {
-            "until": trend.begins + timedelta(seconds=trend.period * size * (number + 1)),
+            "until": timezone.localtime(trend.begins + timedelta(seconds=trend.period * size * (number + 1))),
             "values": [word(column[number]) for column in columns],
         }
         for number in range(ROWS)
@@ -213,8 +213,8 @@ def drawing(trend: ClusterTrend) -> View:
         "right": LEFT + KEPT,
         "tick_x": LEFT - 6,
         "label_y": TOP + HEIGHT + 17,
-        "begins": trend.begins,
-        "ends": trend.ends,
+        "begins": timezone.localtime(trend.begins),
+        "ends": timezone.localtime(trend.ends),
         "step": words.duration(trend.period)
         if trend.period < 120
         else words.span(timedelta(seconds=trend.period)),

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext as _
 
 from sharding_app.dashboard import words
@@ -196,11 +197,16 @@ def strip(decisions: Sequence[View], now: datetime) -> View | None:
                 "x": round(90 + (STRIP_WIDTH - 100) * (1 - (now - each["at"]).total_seconds() / passed), 1),
                 "y": LANE_HEIGHT * _lane(each["code"]) + LANE_HEIGHT // 2,
                 "tone": each["tone"],
-                "text": f"{each['at']:%H:%M:%S} {each['action']} {each['home']['name'] if each['home'] else each['subject']}",
+                "text": f"{_local(each['at']):%H:%M:%S} {each['action']} {each['home']['name'] if each['home'] else each['subject']}",
             }
             for each in decisions
         ],
     }
+
+
+def _local(at: datetime) -> datetime:
+    """Return a moment by the site's clock, as templates show it."""
+    return localtime(at) if is_aware(at) else at
 
 
 def _lane(action: str) -> int:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections import Counter
+from datetime import UTC
 
 from django.utils.translation import gettext as _
 
@@ -38,7 +39,7 @@ def settings(row: TypeRow) -> list[tuple[str, str]]:
         (_("Hash"), config.hash_version),
         (_("Role"), config.role or words.NOTHING),
         (_("Store"), config.store_mode),
-        (_("Known since"), f"{row.registered:%Y-%m-%d %H:%M} UTC"),
+        (_("Known since"), f"{row.registered.astimezone(UTC):%Y-%m-%d %H:%M} UTC"),
     ]
     known = registry.all().get(config.name)
     if known is None:

@@ -3,6 +3,7 @@
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
+from datetime import UTC
 from typing import Any
 
 from django.db import DatabaseError, connections
@@ -150,7 +151,11 @@ class Command(OperatorCommand):
             for of, rows in waits.items():
                 self.say(f"Entities that wait in {of[0]} {of[1]}:")
                 for one in rows:
-                    state = "parked" if one.parked else f"tried again at {one.retry_at:%H:%M:%S} UTC"
+                    state = (
+                        "parked"
+                        if one.parked
+                        else f"tried again at {one.retry_at.astimezone(UTC):%H:%M:%S} UTC"
+                    )
                     self.say(
                         f"  {one.type_name} {one.entity!r} #{one.number}: {one.error} ({one.failures} times, {state})"
                     )
@@ -205,7 +210,7 @@ def _lines(found: Sequence[ProjectionLook], *, detailed: bool) -> list[str]:
                         "?" if part.trouble else f"{part.behind_events}{more}",
                         "?" if part.trouble else age_text(part.behind_seconds),
                         f"after {part.fill_after!r}" if part.is_filling else "-",
-                        f"{part.at:%Y-%m-%d %H:%M:%S} UTC",
+                        f"{part.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
                     ]
                 )
         lines += ["", *columns(parts)]

@@ -84,7 +84,7 @@ def settings(look: Look) -> Iterator[Finding]:
 def moved_on_at(term: Term, now: datetime) -> datetime | None:
     """Return the time of the last failover or restore of the database, if it was recent."""
     seconds = era_began(term)
-    at = None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    at = None if seconds is None else datetime.fromtimestamp(seconds, now.tzinfo)
     return at if at is not None and now - at < LATELY else None
 
 
@@ -96,7 +96,7 @@ def lineage(look: Look) -> Iterator[Finding]:
     at = None if cluster is None else moved_on_at(cluster.coordinator.term, cluster.now)
     if at is not None:
         yield note(
-            "D135", f"PostgreSQL has continued from another copy since {at:%Y-%m-%d %H:%M} UTC (another timeline or system).",
+            "D135", f"PostgreSQL has continued from another copy since {at.astimezone(UTC):%Y-%m-%d %H:%M} UTC (another timeline or system).",
             "cluster",
             "After a failover to an asynchronous standby, or a restore, the last acknowledged events may be missing. "
             "Compare with your own records. The nodes have reloaded their entities.",

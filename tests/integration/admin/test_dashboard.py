@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from sharding_app.dashboard.pages import charts
 from sharding_app.errors import Unavailable
 from sharding_app.operations.cache import MAX_AGE_SECONDS, Collector
 from sharding_app.operations.trends import TrendCollector
+from sharding_app.protocol.coordinator.terms import ERA_BITS, TIMELINE_BITS
 from sharding_app.protocol.messages import Entities, EntityState, OperatorReply, OperatorRequest, ReplyCode
 from tests.support.answering_nodes import FakeNodes, HandClock, collector
 from tests.support.cluster_rows import CART, GONE, SHARDS, Person
@@ -289,6 +291,30 @@ def test_numbers_in_addresses_and_pictures_are_plain_in_any_language(root: Clien
         shown = text(root.get(f"{BASE}types/{CART}/entity/?id=long&at=1450"))
         assert "State after event 1450" in shown
         assert 'before=500001"' in root.get(f"{BASE}timeline/").content.decode()
+
+
+@pytest.mark.parametrize("aware", [True, False])
+def test_all_times_are_by_the_clock_of_the_site(
+    root: Client, looks: Collector, clock: HandClock, settings: Any, *, aware: bool
+) -> None:
+    """The server has failed over a minute ago, so the banner tells a time too."""
+    settings.USE_TZ, settings.TIME_ZONE = aware, "Asia/Tokyo"
+    at = datetime(2026, 3, 1, 20, 15, 30, tzinfo=UTC)
+    began = datetime.now(UTC) - timedelta(minutes=1)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE sharding_decision SET at = %s", [at])
+        cursor.execute("UPDATE sharding_type SET registered_at = %s", [at])
+        term = int(began.timestamp()) << (TIMELINE_BITS + ERA_BITS) | 2
+        cursor.execute("UPDATE sharding_coordinator SET term = %s", [term])
+    page = root.get(f"{BASE}timeline/").content.decode()
+    assert re.findall(r"<title>(\S+) node up", page) == ["05:15:30"]
+    assert "05:15:30</time>" in page
+    assert "2026-03-01 20:15 UTC" in text(root.get(f"{BASE}types/{CART}/"))
+    assert f"since {began:%Y-%m-%d %H:%M} UTC" in text(root.get(BASE))
+    chart = root.get(f"{BASE}charts/").content.decode()
+    table = re.findall(r'<time datetime="[^"]*">(\d\d):\d\d</time>', chart)
+    axis = re.findall(r'<text class="sh-chart-x"[^>]*>(\d\d):', chart)
+    assert set(axis) <= set(table), "the table under a picture is of the same time"
 
 
 @pytest.mark.parametrize("at", ["-1", "x", "9" * 30, "0", ""])
