@@ -11,18 +11,18 @@ from __future__ import annotations
 from django.contrib import messages
 from django.contrib.admin.models import LogEntry
 from django.core.exceptions import PermissionDenied
+from django.db import DatabaseError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 
-from sharding_app.adapters.django.database import ReadTooLong
 from sharding_app.admin.model_admins import ReadOnlyAdmin
 from sharding_app.admin.operator_plans import ACTIONS
 from sharding_app.admin.operator_plans.plan import Plan, Refused
 from sharding_app.dashboard.presenters.homes import View
 from sharding_app.errors import ShardingError
 from sharding_app.models import Cluster
-from sharding_app.operations.cache import Unreachable, ask_cluster, collector
+from sharding_app.operations.cache import Unreachable, ask_cluster, collector, in_words
 from sharding_app.protocol.messages import OperatorReply
 from sharding_app.runtime.asking.queries import OPERATOR_SECONDS
 from sharding_app.runtime.node.process import Process
@@ -38,11 +38,10 @@ def steer(request: HttpRequest, action: str, admin: ReadOnlyAdmin) -> HttpRespon
     given = request.POST if request.method == "POST" else request.GET
     try:
         plan = chosen.plan(collector.look(), given)
-    except (Refused, Unreachable, ReadTooLong) as error:
-        status = 503 if isinstance(error, ReadTooLong) else 409
-        return _page(
-            request, admin, {"title": chosen.title, "refused": str(error), "given": given}, status=status
-        )
+    except (Refused, Unreachable, DatabaseError) as error:
+        status = 503 if isinstance(error, DatabaseError) else 409
+        why = str(error) if isinstance(error, Refused) else in_words(error)
+        return _page(request, admin, {"title": chosen.title, "refused": why, "given": given}, status=status)
     if plan.fields is None:
         asked = [*(["target"] if plan.targets else []), *(["confirm"] if plan.confirm else [])]
         hidden = {"csrfmiddlewaretoken", *asked}

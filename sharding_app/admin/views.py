@@ -12,14 +12,14 @@ from typing import Any
 from django.contrib.admin.models import LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
-from django.db import transaction
+from django.db import DatabaseError, transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, re_path
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 
-from sharding_app.adapters.django.database import ReadTooLong, journal_alias
+from sharding_app.adapters.django.database import journal_alias
 from sharding_app.admin import operator_actions
 from sharding_app.admin.model_admins import ReadOnlyAdmin
 from sharding_app.dashboard import live_route
@@ -28,7 +28,7 @@ from sharding_app.dashboard.pages.page import Page
 from sharding_app.dashboard.permissions import Rights, may_view
 from sharding_app.dashboard.presenters.shard_map import table
 from sharding_app.models import Cluster
-from sharding_app.operations.cache import Unreachable, collector
+from sharding_app.operations.cache import Unreachable, collector, in_words
 
 TABS = (
     ("overview", "", _("Overview")),
@@ -87,8 +87,8 @@ class Views:
         topic = request.get_full_path()[len(self._admin.base()) :]
         try:
             page = build(topic, collector.look(), Rights.of(request.user), self._admin.base())
-        except (Unreachable, ReadTooLong) as error:
-            return self._admin.nothing(request, _("The cluster cannot be shown"), str(error), 503)
+        except (Unreachable, DatabaseError) as error:
+            return self._admin.nothing(request, _("The cluster cannot be shown"), in_words(error), 503)
         except Http404 as error:
             return self._admin.nothing(request, _("Not found"), str(error), 404)
         return TemplateResponse(
@@ -105,8 +105,8 @@ class Views:
                 self._admin.base(),
                 live=True,
             )
-        except (Unreachable, ReadTooLong) as error:
-            return JsonResponse({"trouble": str(error)}, status=503)
+        except (Unreachable, DatabaseError) as error:
+            return JsonResponse({"trouble": in_words(error)}, status=503)
         except Http404 as error:
             return JsonResponse({"trouble": str(error)}, status=404)
         return JsonResponse(page.live())

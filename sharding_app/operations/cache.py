@@ -19,9 +19,10 @@ from typing import TypeVar
 from django.db import DatabaseError
 
 from sharding_app import wiring
-from sharding_app.adapters.django.database import ReadTooLong, journal_alias
+from sharding_app.adapters.django.database import ReadTooLong, UnknownJournal, journal_alias
 from sharding_app.errors import ShardingError
 from sharding_app.operations.connectivity import database_trouble
+from sharding_app.operations.each_journal import JournalsDown
 from sharding_app.operations.rates import Figures, figures
 from sharding_app.operations.snapshot import ClusterSnapshot, NodeAnswers, read_snapshot
 from sharding_app.protocol.ids import Incarnation
@@ -44,6 +45,13 @@ T = TypeVar("T")
 
 class Unreachable(Exception):
     """The database does not answer. The message is for people."""
+
+
+def in_words(error: Exception) -> str:
+    """Say why the cluster cannot be shown. A page reads more than the look that it is built of."""
+    if isinstance(error, Unreachable | ReadTooLong | JournalsDown | UnknownJournal):
+        return str(error)
+    return str(database_trouble(journal_alias(), error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +142,8 @@ class Collector:
     def _take(self) -> Look:
         try:
             cluster = self._read()
-        except ReadTooLong as error:
-            raise Unreachable(str(error)) from error
         except DatabaseError as error:
-            raise Unreachable(str(database_trouble(journal_alias(), error))) from error
+            raise Unreachable(in_words(error)) from error
         places = self._placed(cluster.members)
         nodes = [each.incarnation for each in cluster.members]
         if self._clock() - self._looked_at > STALE_SECONDS:

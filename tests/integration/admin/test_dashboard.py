@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, OperationalError, connection
 from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
@@ -18,7 +19,7 @@ from sharding_app.admin import operator_actions, views
 from sharding_app.dashboard import members
 from sharding_app.dashboard.pages import charts
 from sharding_app.errors import Unavailable
-from sharding_app.operations.cache import MAX_AGE_SECONDS, Collector
+from sharding_app.operations.cache import MAX_AGE_SECONDS, Collector, Look
 from sharding_app.operations.trends import TrendCollector
 from sharding_app.protocol.coordinator.terms import ERA_BITS, TIMELINE_BITS
 from sharding_app.protocol.messages import Entities, EntityState, OperatorReply, OperatorRequest, ReplyCode
@@ -187,6 +188,29 @@ def test_without_a_database_the_page_says_so(root: Client, looks: Collector, clo
     news = root.get(f"{BASE}live/?page=")
     assert news.status_code == 503
     assert "PostgreSQL" in news.json()["trouble"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "address", ["timeline/", "live/?page=timeline/", "steer/passivate/?type=1&entity=alice"]
+)
+def test_a_page_says_so_if_the_database_goes_away_behind_its_look(
+    root: Client, looks: Collector, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    """A look is shared for a moment, and pages read more than that."""
+    look = looks.look()
+
+    def looked() -> Look:
+        with connection.cursor() as cursor, suppress(OperationalError):
+            cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        return look
+
+    monkeypatch.setattr(looks, "look", looked)
+    root.raise_request_exception = False
+    page = root.get(BASE + address)
+    connection.close()
+    assert page.status_code == 503
+    assert "PostgreSQL at" in page.content.decode()
 
 
 def test_without_any_node_it_says_what_to_start(root: Client) -> None:
