@@ -14,6 +14,7 @@ from sharding_app.adapters.django.database import READ_SECONDS, ReadTooLong
 from sharding_app.admin.operator_plans.plan import Plan, Refused
 from sharding_app.dashboard import messages as shown
 from sharding_app.dashboard import words
+from sharding_app.dashboard.keyset import storable
 from sharding_app.dashboard.messages import Found
 from sharding_app.dashboard.pages.messages import types_with_messages, without
 from sharding_app.errors import PartiallyApplied
@@ -143,7 +144,7 @@ class _Chosen:
 
     def _of_a_list(self) -> list[Message]:
         state, number, entity = (self._given.get(each, "") for each in ("state", "type", "entity"))
-        if state not in shown.STATES:
+        if state not in shown.STATES or not storable(entity):
             raise Refused(_("Choose at least one message or timer."))
         types = [each for each in types_with_messages(self._look) if number in ("", str(each.number))]
         journals = self._look.cluster.journal_names

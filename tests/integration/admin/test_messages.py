@@ -466,7 +466,17 @@ def test_a_list_of_one_entity_is_only_its_own(root: Client, put: Put) -> None:
     assert [value for name, value in plan.context["plan"].fields if name == "message"] == ["mine"]
 
 
-@pytest.mark.parametrize("query", ["", "?state=parked", "?all=1", "?all=1&state=nonsense", "?message=%00"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "?state=parked",
+        "?all=1",
+        "?all=1&state=nonsense",
+        "?message=%00",
+        "?all=1&state=parked&entity=%00",
+    ],
+)
 def test_nothing_chosen_is_refused(root: Client, put: Put, query: str) -> None:
     put("one", parked=True)
     for action in ("run", "retry", "discard"):
