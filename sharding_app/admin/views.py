@@ -12,14 +12,13 @@ from typing import Any
 from django.contrib.admin.models import LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, connections, transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, re_path
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 
-from sharding_app.adapters.django.database import journal_alias
 from sharding_app.admin import operator_actions
 from sharding_app.admin.model_admins import ReadOnlyAdmin
 from sharding_app.dashboard import live_route
@@ -54,7 +53,6 @@ class Views:
         self._site = admin.admin_site
 
     def urls(self) -> list[URLPattern]:
-        unbound = transaction.non_atomic_requests(using=journal_alias())
         own = [
             re_path(pattern(address), self._guarded(self.page), name=f"sharding_cluster_{name}")
             for name, address, _builder in PAGES
@@ -63,8 +61,7 @@ class Views:
         return [
             path("", self._guarded(self.page), name="sharding_cluster_changelist"),
             path("live/", self._guarded(self.live), name="sharding_cluster_live"),
-            # A note made before an action stays, and a reset of rows elsewhere has two commits.
-            path("steer/<slug:action>/", unbound(self._guarded(self.steer)), name="sharding_cluster_steer"),
+            path("steer/<slug:action>/", _unbound(self._guarded(self.steer)), name="sharding_cluster_steer"),
             path("history/", self._guarded(self.history), name="sharding_cluster_steered"),
             path("<int:object_id>/change/", self._guarded(self.to_overview), name="sharding_cluster_change"),
             *own,
@@ -150,6 +147,17 @@ class Views:
             "socket": socket_address(request),
             "site_name": self._site.name,
         }
+
+
+def _unbound(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """Keep the view out of transactions of the request, on any database.
+
+    A note made before an action stays, what is said to be done in a journal is committed, and a
+    reset of rows elsewhere has two commits.
+    """
+    for alias in connections:
+        view = transaction.non_atomic_requests(using=alias)(view)
+    return view
 
 
 def socket_address(request: HttpRequest) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.db import connection
+from django.contrib.admin.sites import site
+from django.db import connection, connections
 from django.test import Client
 from django.urls import resolve
 
@@ -16,7 +17,7 @@ from sharding_app import EventSourced, Happened, Projection, applies, event, on
 from sharding_app.admin import operator_actions, views
 from sharding_app.entities.projections import projections
 from sharding_app.entities.registry import registry
-from sharding_app.models import Decision
+from sharding_app.models import Cluster, Decision
 from tests.support.answering_nodes import FakeNodes, HandClock, collector
 from tests.support.cluster_rows import Person, add_projection
 
@@ -147,11 +148,17 @@ def test_a_reset_that_cannot_be_is_refused_in_words(root: Client) -> None:
     assert value("SELECT count(*) FROM sharding_position") == 2
 
 
-def test_an_action_is_bound_to_no_transaction_of_the_request() -> None:
-    """`ATOMIC_REQUESTS` would take back what was noted before, and join commits that are two."""
+def test_an_action_is_bound_to_no_transaction_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ATOMIC_REQUESTS` would take back what was noted before, and join commits that are two. The
+    history, journals and rows of projections may lie in other databases than the cluster's.
+    """
     for action in ("projection-reset", "drain"):
         view: Any = resolve(f"{BASE}steer/{action}/").func
         assert view._non_atomic_requests == {"default"}
+    monkeypatch.setitem(connections.settings, "two", {**connections.settings["default"]})
+    admin: Any = site.get_model_admin(Cluster)
+    (steer,) = [each for each in admin.get_urls() if each.name == "sharding_cluster_steer"]
+    assert steer.callback._non_atomic_requests == {"default", "two"}
 
 
 def test_a_paused_one_is_resumed(root: Client) -> None:
