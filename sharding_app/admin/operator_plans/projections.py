@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -18,6 +19,9 @@ from sharding_app.errors import ShardingError
 from sharding_app.operations import projections
 from sharding_app.operations.cache import Look
 from sharding_app.operations.projections import ProjectionLook
+from sharding_app.redaction import traceable
+
+logger = logging.getLogger("sharding.projection")
 
 
 def pause(look: Look, given: QueryDict) -> Plan:
@@ -158,6 +162,12 @@ def _carry_out(action: str, name: str, version: int, waits: dict[str, Any], by: 
         return False, error.message
     except DatabaseError as error:
         return False, str(error).partition("\n")[0]
+    except Exception as error:
+        logger.error(
+            "clear() of %s:%s raised, and nothing is changed", name, version,
+            exc_info=traceable(error), extra={"action": "projection_not_reset"},
+        )  # fmt: skip
+        return False, _("nothing is changed: its method clear() raised {}.").format(type(error).__qualname__)
     if not done:
         return False, _("nothing is changed: it does not wait there any more. It may have gone on.")
     return True, _("done")

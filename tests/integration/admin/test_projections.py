@@ -148,6 +148,26 @@ def test_a_reset_that_cannot_be_is_refused_in_words(root: Client) -> None:
     assert value("SELECT count(*) FROM sharding_position") == 2
 
 
+@pytest.mark.usefixtures("declared")
+def test_a_reset_whose_clear_raises_has_an_outcome(root: Client) -> None:
+    """The text of the error may hold contents, its class does not."""
+
+    def clear(*_: object) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("DELETE FROM sharding_held")
+        raise KeyError("sesame")
+
+    (declared,) = projections.all().values()
+    kind: Any = declared.cls
+    kind.clear = clear
+    said = confirm(root, "projection-reset/?" + ONE)
+    assert "nothing is changed: its method clear() raised KeyError." in said
+    assert value("SELECT count(*) FROM sharding_held") == 2
+    kept = LogEntry.objects.get().change_message
+    assert kept.endswith("its method clear() raised KeyError.")
+    assert "sesame" not in kept
+
+
 def test_an_action_is_bound_to_no_transaction_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """`ATOMIC_REQUESTS` would take back what was noted before, and join commits that are two. The
     history, journals and rows of projections may lie in other databases than the cluster's.
