@@ -8,10 +8,12 @@ are kept in the admin's history.
 
 from __future__ import annotations
 
+import logging
+
 from django.contrib import messages
 from django.contrib.admin.models import LogEntry
 from django.core.exceptions import PermissionDenied
-from django.db import DatabaseError
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, Error, connections
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
@@ -26,6 +28,8 @@ from sharding_app.operations.cache import Unreachable, ask_cluster, collector, i
 from sharding_app.protocol.messages import OperatorReply
 from sharding_app.runtime.asking.queries import OPERATOR_SECONDS
 from sharding_app.runtime.node.process import Process
+
+logger = logging.getLogger("sharding.client")
 
 
 def steer(request: HttpRequest, action: str, admin: ReadOnlyAdmin) -> HttpResponse:
@@ -60,11 +64,14 @@ def steer(request: HttpRequest, action: str, admin: ReadOnlyAdmin) -> HttpRespon
     if plan.request is not None:
         plan.request.by = request.user.get_username()
     # The intent is written first: what happens next may end this process, or raise.
-    entry = _log(request, admin, plan)
+    try:
+        entry = _log(request, admin, plan)
+    except DatabaseError as error:
+        why = _("Nothing was done, for the admin's history cannot be written: {}").format(error)
+        return _page(request, admin, {"title": plan.title, "refused": why, "given": given}, status=503)
     done, text = _carry_out(plan, request.user.get_username())
-    if entry is not None:
-        entry.change_message = f"{plan.logged or plan.title}: {text}"
-        entry.save(update_fields=["change_message"])
+    if entry is not None and not _keep(entry, f"{plan.logged or plan.title}: {text}"):
+        text = _("{} The admin's history lacks this outcome: it could not be written.").format(text)
     messages.add_message(request, messages.SUCCESS if done else messages.WARNING, f"{plan.title}: {text}")
     return HttpResponseRedirect(admin.base() + plan.back)
 
@@ -98,6 +105,27 @@ def _log(request: HttpRequest, admin: ReadOnlyAdmin, plan: Plan) -> LogEntry | N
     return admin.log_change(
         request, cluster, f"{plan.logged or plan.title}: {_('requested, not answered yet')}"
     )
+
+
+def _keep(entry: LogEntry, outcome: str) -> bool:
+    """Write the outcome of a request beside it; return whether that went well.
+
+    The connection may have been ended while the request was carried out: then another one is tried.
+    """
+    entry.change_message = outcome
+    try:
+        try:
+            entry.save(update_fields=["change_message"])
+        except Error:
+            connections[entry._state.db or DEFAULT_DB_ALIAS].close_if_unusable_or_obsolete()
+            entry.save(update_fields=["change_message"])
+    except Error:
+        logger.warning(
+            "the admin's history lacks the outcome of an action",
+            exc_info=True, extra={"action": "history_lacks_outcome"},
+        )  # fmt: skip
+        return False
+    return True
 
 
 def _page(request: HttpRequest, admin: ReadOnlyAdmin, context: View, status: int = 200) -> HttpResponse:

@@ -495,6 +495,47 @@ def test_a_request_that_ends_in_an_error_has_left_its_intent(
     assert "requested, not answered yet" in LogEntry.objects.get().get_change_message()
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_an_outcome_is_told_though_the_connection_was_ended_meanwhile(
+    root: Client, process: FakeProcess, monkeypatch: pytest.MonkeyPatch, *, is_kept: bool
+) -> None:
+    def ended(*_: Any, **__: Any) -> OperatorReply:
+        with connection.cursor() as cursor, suppress(OperationalError):
+            cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        if not is_kept:
+            monkeypatch.setattr(LogEntry, "save", away)
+        return OperatorReply(1, ReplyCode.DONE, "It is done.")
+
+    def away(*_: Any, **__: Any) -> None:
+        raise OperationalError("connection refused")
+
+    monkeypatch.setattr(operator_actions, "ask_cluster", ended)
+    _, given, _ = REQUESTS["drain"]
+    root.raise_request_exception = False
+    answer = root.post(f"{BASE}steer/drain/", given)
+    connection.close()
+    assert answer.status_code == 302
+    said = text(root.get(answer["Location"]))
+    assert "Drain node-b: It is done." in said
+    assert ("The admin&#x27;s history lacks this outcome" in said) is not is_kept
+    assert LogEntry.objects.get().change_message.endswith("It is done.") is is_kept
+
+
+@pytest.mark.django_db(transaction=True)
+def test_nothing_is_asked_where_the_history_cannot_be_written(root: Client, process: FakeProcess) -> None:
+    """On a standby, for instance."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET default_transaction_read_only = on")
+    _, given, _ = REQUESTS["drain"]
+    root.raise_request_exception = False
+    page = root.post(f"{BASE}steer/drain/", given)
+    connection.close()
+    assert page.status_code == 503
+    assert "Nothing was done, for the admin&#x27;s history cannot be written" in text(page)
+    assert not process.requests
+
+
 @pytest.mark.parametrize("action", REQUESTS)
 def test_a_request_without_its_permission_is_refused(
     person: Person, process: FakeProcess, action: str
