@@ -125,7 +125,9 @@ class Collector:
         self._pause = pause
         self._lock = threading.Lock()
         self._look: Look | None = None
-        self._looked_at = float("-inf")
+        self._looked_at = self._failed_at = float("-inf")
+        self._trouble = ""
+        "Why the last look failed. Viewers who waited for it do not wait for one of their own."
         self._before: dict[Incarnation, NodeStats] = {}
         self._samples: deque[Sample] = deque(maxlen=KEPT_SAMPLES)
         self._places: dict[str, int] = {}
@@ -133,9 +135,16 @@ class Collector:
 
     def look(self) -> Look:
         """Return a fresh look. Raises Unreachable."""
+        came = self._clock()
         with self._lock:
             if self._look is None or self._clock() - self._looked_at >= MAX_AGE_SECONDS:
-                self._look = self._take()
+                if came < self._failed_at:
+                    raise Unreachable(self._trouble)
+                try:
+                    self._look = self._take()
+                except Unreachable as error:
+                    self._failed_at, self._trouble = self._clock(), str(error)
+                    raise
                 self._looked_at = self._clock()
             return self._look
 
