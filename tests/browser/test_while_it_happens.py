@@ -76,6 +76,30 @@ def test_a_site_that_falls_silent_is_said_to_be_lost(visit: Visit, three_nodes: 
     assert browser.complaints() == []
 
 
+DEAF = """
+  const wait = window.setTimeout;
+  window.setTimeout = (job, ms, ...more) => wait(job, ms === 25000 ? 300 : ms, ...more);
+  window.WebSocket = class { constructor() { throw new Error("none") } };
+  window.asked = 0;
+  window.fetch = (_address, { signal }) => new Promise((_resolve, reject) => {
+    window.asked += 1;
+    signal?.addEventListener("abort", () => reject(signal.reason));
+  });
+"""
+
+
+def test_a_site_that_does_not_answer_a_poll_is_said_to_be_lost(visit: Visit, three_nodes: Cluster) -> None:
+    browser = visit("root")
+    browser.before_each_page(DEAF)
+    try:
+        browser.open(f"{three_nodes.root}nodes/")
+        browser.until(lambda: live(browser) == "no connection to the site", "no answer came", 10)
+        browser.until(lambda: int(browser.run("return window.asked")) > 1, "the page asks again", 10)
+    finally:
+        browser.forget_what_is_before()
+    assert browser.complaints() == []
+
+
 def test_the_map_shows_the_death_of_a_node(visit: Visit, three_nodes: Cluster) -> None:
     browser = visit("root")
     browser.open(f"{three_nodes.root}types/{three_nodes.types[CART]}/")

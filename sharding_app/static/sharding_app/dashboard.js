@@ -210,9 +210,12 @@
 
   async function poll() {
     let mode = "slow";
+    // A site that takes the question and says nothing would leave what is shown as if it were new.
+    const patience = new AbortController();
+    const limit = window.setTimeout(() => patience.abort(), SILENCE_MS);
     try {
       const answer = await fetch(`${root.dataset.poll}?page=${encodeURIComponent(root.dataset.topic)}`, {
-        credentials: "same-origin", headers: { Accept: "application/json" },
+        credentials: "same-origin", headers: { Accept: "application/json" }, signal: patience.signal,
       });
       if (answer.redirected || answer.status === 403) { window.location.reload(); return; }
       const news = await answer.json();
@@ -220,6 +223,8 @@
       take(news);
     } catch {
       mode = "lost";
+    } finally {
+      window.clearTimeout(limit);
     }
     if (asleep()) return;
     says(mode);
