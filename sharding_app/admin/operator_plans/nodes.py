@@ -11,6 +11,9 @@ from sharding_app.dashboard.presenters.homes import View, homes
 from sharding_app.operations.cache import Look
 from sharding_app.protocol.messages import OperatorRequest
 
+OTHERS = "1"
+"""A page says that other nodes were up when it was made."""
+
 
 def _node(look: Look, given: QueryDict) -> View:
     found = homes(look).get(given.get("target", ""))
@@ -19,7 +22,8 @@ def _node(look: Look, given: QueryDict) -> View:
     return found
 
 
-def _alone(look: Look, node: View) -> list[str]:
+def _alone(look: Look, node: View, given: QueryDict) -> list[str]:
+    """Warn of a node that is the only one. Raises Refused if the page that is confirmed has not."""
     others = [
         each
         for each in look.cluster.members
@@ -27,16 +31,23 @@ def _alone(look: Look, node: View) -> list[str]:
     ]
     if others:
         return []
+    if given.get("others") == OTHERS:
+        raise Refused(_("The other nodes are gone since this page was made: look again."))
     return [_("No other node is up to take its shards: commands would wait and fail.")]
+
+
+def _fields(node: View, alone: list[str]) -> list[tuple[str, str]]:
+    return [("target", node["incarnation"]), ("others", "" if alone else OTHERS)]
 
 
 def drain(look: Look, given: QueryDict) -> Plan:
     node = _node(look, given)
+    alone = _alone(look, node, given)
     shards = look.cluster.shards_at(node["incarnation"])
     return Plan(
         title=_("Drain {}").format(node["name"]),
         consequences=[
-            *_alone(look, node),
+            *alone,
             _("Its {} shards move to the other nodes, some at a time. Its page shows the progress.").format(words.count(shards)),
             _("It stays in the cluster and can still send commands, but takes no new shards."),
             _("While a node is drained, no shards are rebalanced."),
@@ -44,7 +55,8 @@ def drain(look: Look, given: QueryDict) -> Plan:
         node=node["incarnation"],
         request=OperatorRequest(0, "drain"),
         back=f"nodes/{node['incarnation']}/",
-        danger=bool(_alone(look, node)),
+        fields=_fields(node, alone),
+        danger=bool(alone),
     )  # fmt: skip
 
 
@@ -61,11 +73,12 @@ def undrain(look: Look, given: QueryDict) -> Plan:
 
 def shutdown(look: Look, given: QueryDict) -> Plan:
     node = _node(look, given)
+    alone = _alone(look, node, given)
     shards = look.cluster.shards_at(node["incarnation"])
     return Plan(
         title=_("Shut {} down").format(node["name"]),
         consequences=[
-            *_alone(look, node),
+            *alone,
             _("It hands its {} shards over and leaves the cluster, and its process ends.").format(
                 words.count(shards)
             ),
@@ -74,5 +87,6 @@ def shutdown(look: Look, given: QueryDict) -> Plan:
         node=node["incarnation"],
         request=OperatorRequest(0, "shutdown"),
         back="nodes/",
+        fields=_fields(node, alone),
         danger=True,
     )

@@ -612,6 +612,24 @@ def test_draining_the_last_node_is_warned_of(root: Client) -> None:
     assert "No other node is up" in text(root.get(f"{BASE}steer/drain/", {"target": "n-b"}))
 
 
+@pytest.mark.parametrize("action", ["drain", "shutdown"])
+def test_a_page_that_has_not_warned_of_the_last_node_ends_nothing(
+    root: Client, process: FakeProcess, clock: HandClock, action: str
+) -> None:
+    page: Any = root.get(f"{BASE}steer/{action}/", {"target": "n-b"})
+    fields = dict(page.context["plan"].fields)
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM sharding_node WHERE incarnation <> 'n-b'")
+    clock.time += MAX_AGE_SECONDS + 0.1
+    answer = root.post(f"{BASE}steer/{action}/", fields)
+    assert answer.status_code == 409
+    assert "The other nodes are gone since this page was made" in text(answer)
+    assert not process.requests
+    warned: Any = root.get(f"{BASE}steer/{action}/", {"target": "n-b"})
+    assert root.post(f"{BASE}steer/{action}/", dict(warned.context["plan"].fields)).status_code == 302
+    assert [node for node, _ in process.requests] == ["n-b"]
+
+
 def test_the_addresses_have_names() -> None:
     assert reverse("admin:sharding_cluster_changelist") == BASE
     assert reverse("admin:sharding_cluster_type", kwargs={"number": CART}) == f"{BASE}types/{CART}/"
