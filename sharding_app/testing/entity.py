@@ -18,16 +18,16 @@ changes state outside its events fails the test.
 
 import asyncio
 import concurrent.futures
-import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
 
 import msgspec
 from django.conf import settings
-from django.db import transaction
+from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from sharding_app.adapters.django.database import OF_PERSIST, refuse_broken
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.personal import revived
 from sharding_app.entities.remote import Bound, Unbound
@@ -237,8 +237,12 @@ class _Host(LocalHost):
 
     def together(self, functions: Sequence[Callable[[], object]]) -> None:
         alias = get_settings().database if self.shared else ""
-        with transaction.atomic(using=alias) if alias in self.shared else contextlib.nullcontext():
+        if alias not in self.shared:
             super().together(functions)
+            return
+        *of_user, append = functions
+        with transaction.atomic(using=alias):
+            super().together([*of_user, lambda: refuse_broken(connections[alias], OF_PERSIST), append])
 
     def check_fold(self) -> None:
         """Check that the state equals the one that the journal gives."""

@@ -18,6 +18,7 @@ from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import SimpleTestCase
 
+from sharding_app.adapters.django.database import OF_PERSIST, refuse_broken
 from sharding_app.entities import gateway
 from sharding_app.ports.journal import Journal
 from sharding_app.runtime.base.interfaces import Together
@@ -125,7 +126,7 @@ def _together(journal: Journal, threads: "_Threads") -> Together:
             transaction.on_commit(begin_hooks, using=alias)
             yield
 
-    return MemoryTogether(journal, atomic)
+    return MemoryTogether(journal, atomic, lambda: refuse_broken(connections[alias], OF_PERSIST))
 
 
 @contextlib.contextmanager

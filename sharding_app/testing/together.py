@@ -22,11 +22,17 @@ class MemoryTogether:
     """`runtime.base.interfaces.Together`."""
 
     def __init__(
-        self, journal: Journal, atomic: Callable[[Callable[[], None]], AbstractContextManager[object]]
+        self,
+        journal: Journal,
+        atomic: Callable[[Callable[[], None]], AbstractContextManager[object]],
+        check: Callable[[], None] = lambda: None,
     ) -> None:
-        """A transaction that calls functions after its commit, before any hook of the user."""
+        """`atomic`: a transaction that calls functions after its commit, before any hook of the
+        user. `check` raises an error if the user's functions have broken it.
+        """
         self._journal = journal
         self._atomic = atomic
+        self._check = check
 
     async def __call__(
         self,
@@ -48,6 +54,7 @@ class MemoryTogether:
                 with self._atomic(begin_hooks):
                     for function in functions:
                         function()
+                    self._check()
                     append = self._journal.append(rows, changes)
                     at = asyncio.run_coroutine_threadsafe(append, loop).result()
             except Exception:

@@ -19,6 +19,8 @@ READ_SECONDS = 5.0
 """Longest time that the server works on one statement for a page or for the site's metrics."""
 CONNECT_SECONDS = 3
 """Longest time that a page waits for a further journal's server to answer at all."""
+OF_PERSIST = "the function of in_transaction="
+"""What `refuse_broken` calls it."""
 _QUERY_CANCELED = "57014"
 _STEADY = """
     SELECT set_config('statement_timeout', %s, true), set_config('idle_in_transaction_session_timeout', '60s', true),
@@ -57,6 +59,23 @@ def secure_here(alias: str) -> None:
     connection = connections[alias]
     if not connection.in_atomic_block:
         secure(connection)
+
+
+def refuse_broken(used: BaseDatabaseWrapper, who: str) -> None:
+    """Raise an error if a function of the user's has broken its transaction, and has returned all
+    the same: Django rolls it back at its end without a word.
+
+    `who` names the function. A lost connection is left to the next statement.
+    """
+    raw: Any = used.connection
+    if raw is None or getattr(raw, "closed", False):
+        return
+    status = getattr(getattr(raw, "info", None), "transaction_status", None)
+    if used.needs_rollback or getattr(status, "name", "") == "INERROR":
+        raise transaction.TransactionManagementError(
+            f"{who} has ended its transaction, perhaps by an error that it has caught: put the statement that may fail"
+            " into transaction.atomic(), inside the try"
+        )
 
 
 def journal_alias() -> str:

@@ -26,6 +26,7 @@ from typing import NamedTuple, assert_never, cast
 from django.db import InterfaceError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from sharding_app.adapters.django.database import OF_PERSIST, refuse_broken
 from sharding_app.adapters.postgres.appending_messages import append_within
 from sharding_app.adapters.postgres.connection import application_name, cut
 from sharding_app.adapters.postgres.errors import has_failed
@@ -182,6 +183,7 @@ class DjangoTogether:
                 phase = Phase.FUNCTIONS
                 for function in work.functions:
                     function()
+                refuse_broken(connection, OF_PERSIST)
                 phase = Phase.APPEND
                 with connection.cursor() as cursor:
                     at = append_within(cursor.cursor, work.rows, work.message_changes)

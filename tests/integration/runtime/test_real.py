@@ -192,6 +192,16 @@ def test_rows_and_events_both_or_neither_when_the_shard_has_moved_on() -> None:
     assert Group.objects.count() == stored_since("moved", epoch)
 
 
+def test_a_command_whose_function_breaks_its_transaction_is_not_acknowledged() -> None:
+    """Its events were gone behind a success, and the next ones left a gap."""
+    club = Club.ref("broken").sync
+    with pytest.raises(EntityFailed, match="TransactionManagementError"):
+        club.join_and_catch("a")
+    assert club.join("b") == 1
+    club.leave_memory()
+    assert club.all() == ["b"]
+
+
 def test_rows_alone_are_fenced_and_done_once_as_events_are() -> None:
     once = Club.ref("alone", command_id="row-1").sync
     assert once.row_alone("g1") == 0

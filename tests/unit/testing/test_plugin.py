@@ -64,11 +64,14 @@ class Counter(EventSourced):
         self.context.start_timer("later", seconds, Counter.add, 1)
 
     @command
-    def add_with_group(self, name: str, fails: bool = False) -> int:
+    def add_with_group(self, name: str, fails: bool = False, breaks: bool = False) -> int:
         def also() -> None:
             Group.objects.create(name=name)
             if fails:
                 raise LookupError("no")
+            if breaks:
+                from django.db import transaction
+                transaction.set_rollback(True)
         self.persist(Counted(1), in_transaction=also)
         return self.count
 
@@ -155,6 +158,8 @@ def test_in_transaction_writes_into_the_tests_transaction():
     assert Group.objects.filter(name="g").exists()
     with pytest.raises(EntityFailed, match="LookupError: no"):
         Counter.ref("a").sync.add_with_group("h", fails=True)
+    with pytest.raises(EntityFailed, match="has ended its transaction"):
+        Counter.ref("a").sync.add_with_group("h", breaks=True)
     assert not Group.objects.filter(name="h").exists()
     assert Counter.ref("a").sync.show() == 1
 

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 from django.contrib.auth.models import Group
-from django.db import OperationalError, connection, connections, transaction
+from django.db import IntegrityError, OperationalError, connection, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from sharding_app import wiring
@@ -222,6 +222,52 @@ def test_what_each_phase_raises() -> None:
         assert not isinstance(refused.value, JournalUnavailable)
     assert stored() == []
     assert not Group.objects.exists()
+
+
+def catch_a_value() -> None:
+    with contextlib.suppress(ValueError):
+        Group.objects.create(name="other", id="no number")
+
+
+def catch_in_a_block() -> None:
+    with contextlib.suppress(BrokerDown), transaction.atomic(savepoint=False):
+        raise BrokerDown
+
+
+def catch_a_statement() -> None:
+    with contextlib.suppress(IntegrityError):
+        Group.objects.create(name="g")
+
+
+@pytest.mark.parametrize(
+    "broken", [catch_a_value, catch_in_a_block, catch_a_statement, lambda: transaction.set_rollback(True)]
+)
+@pytest.mark.usefixtures("homes")
+def test_a_function_that_has_broken_its_transaction_is_told_so(broken: Callable[[], None]) -> None:
+    """Django rolls such a transaction back without a word, at what looks like its commit."""
+
+    def write() -> None:
+        Group.objects.create(name="g")
+        broken()
+
+    with together(threads=1, lock_timeout_seconds=5) as run:
+        with pytest.raises(transaction.TransactionManagementError, match="has ended its transaction"):
+            asyncio.run(run([event_row(1, "a", 1)], [write]))
+        assert stored() == []
+        assert not Group.objects.exists()
+        asyncio.run(run([event_row(1, "a", 1)], [lambda: Group.objects.create(name="next")]))
+    assert stored() == ["a"]
+
+
+@pytest.mark.usefixtures("homes")
+def test_a_connection_that_a_function_has_lost_is_no_mistake_of_its_transaction() -> None:
+    def write() -> None:
+        Group.objects.create(name="g")
+        with contextlib.suppress(OperationalError), connections["default"].cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(pg_backend_pid(), 5000)")
+
+    with together(threads=1, lock_timeout_seconds=5) as run, pytest.raises(JournalUnavailable):
+        asyncio.run(run([event_row(1, "a", 1)], [write]))
 
 
 @pytest.mark.usefixtures("homes")
