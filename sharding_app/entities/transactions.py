@@ -10,6 +10,7 @@ TestCase wraps around each test do not count: they never commit.
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 import threading
 import warnings
@@ -17,7 +18,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from sharding_app.errors import WrongContext
+from sharding_app.errors import ShardingError, WrongContext
+
+logger = logging.getLogger("sharding.client")
 
 
 class _OfThisThread(threading.local):
@@ -96,11 +99,25 @@ def warn(connection: Any, ref: object, name: str) -> None:
 
 
 def at_commit(send: Callable[[], None]) -> bool:
-    """Have `send` run when the open transaction commits; False: there is none."""
+    """Have `send` run when the open transaction commits; False: there is none.
+
+    An error of `send` is logged. Raised, it would be taken for one of the transaction, which is
+    committed by then, and Django would drop the hooks behind it.
+    """
     connection = find_open()
     if connection is None:
         return False
-    connection.on_commit(send)
+
+    def committed() -> None:
+        try:
+            send()
+        except ShardingError as error:
+            logger.warning(
+                "a command that was told inside transaction.atomic() could not be sent at the commit: %s", error,
+                extra={"action": "dropped"},
+            )  # fmt: skip
+
+    connection.on_commit(committed, robust=True)
     return True
 
 

@@ -14,6 +14,8 @@ from django.db import transaction
 from django.db.utils import ConnectionHandler
 
 from sharding_app.entities.gateway import use_gateway
+from sharding_app.errors import BufferFull
+from sharding_app.protocol.call import Call
 from sharding_app.testing.local import LocalGateway
 from tests.unit.entities.cart import Cart
 
@@ -69,6 +71,36 @@ def test_a_tell_of_a_transaction_that_rolls_back_is_not_sent() -> None:
     with pytest.raises(RuntimeError, match="rolled back"):
         fail()
     assert Cart.ref("a").sync.exists() is False
+
+
+@pytest.mark.usefixtures("connections")
+def test_a_tell_that_cannot_be_sent_at_the_commit_costs_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its error would be taken for the transaction's, and a view that is asked again would write
+    its rows twice.
+    """
+    real, calls = LocalGateway.tell, []
+
+    def tell(self: LocalGateway, call: Call) -> None:
+        calls.append(call.entity)
+        if call.entity == "full":
+            raise BufferFull("slow down")
+        real(self, call)
+
+    monkeypatch.setattr(LocalGateway, "tell", tell)
+    with transaction.atomic():
+        Cart.ref("full").add.tell("book")
+        Cart.ref("a").add.tell("book")
+        transaction.on_commit(lambda: calls.append("a hook"))
+    assert calls == ["full", "a", "a hook"]
+    assert Cart.ref("a").sync.total() == 1
+    assert [(each.__dict__["action"], each.message) for each in caplog.records] == [
+        (
+            "dropped",
+            "a command that was told inside transaction.atomic() could not be sent at the commit: slow down",
+        )
+    ]
 
 
 @pytest.mark.usefixtures("connections")
