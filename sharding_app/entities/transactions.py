@@ -101,14 +101,18 @@ def warn(connection: Any, ref: object, name: str) -> None:
 def at_commit(send: Callable[[], None]) -> bool:
     """Have `send` run when the open transaction commits; False: there is none.
 
-    An error of `send` is logged. Raised, it would be taken for one of the transaction, which is
-    committed by then, and Django would drop the hooks behind it.
+    With transactions of several databases open, it runs once all of them have committed. An error
+    of `send` is logged. Raised, it would be taken for one of the transaction, which is committed by
+    then, and Django would drop the hooks behind it.
     """
-    connection = find_open()
-    if connection is None:
-        return False
+    opened = list(open_connections().values())
+    left = len(opened)
 
     def committed() -> None:
+        nonlocal left
+        left -= 1
+        if left:
+            return
         try:
             send()
         except ShardingError as error:
@@ -117,8 +121,9 @@ def at_commit(send: Callable[[], None]) -> bool:
                 extra={"action": "dropped"},
             )  # fmt: skip
 
-    connection.on_commit(committed, robust=True)
-    return True
+    for connection in opened:
+        connection.on_commit(committed, robust=True)
+    return bool(opened)
 
 
 def refuse_other(alias: str, what: str) -> None:

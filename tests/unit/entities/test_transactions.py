@@ -2,6 +2,7 @@
 connections, of SQLite.
 """
 
+import contextlib
 import subprocess
 import sys
 import warnings
@@ -25,7 +26,10 @@ def connections(
     monkeypatch: pytest.MonkeyPatch, django_db_blocker: Any, tmp_path: Path
 ) -> Iterator[ConnectionHandler]:
     handler = ConnectionHandler(
-        {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": tmp_path / "db"}}
+        {
+            name: {"ENGINE": "django.db.backends.sqlite3", "NAME": tmp_path / name}
+            for name in ("default", "other")
+        }
     )
     monkeypatch.setattr("django.db.connections", handler)
     monkeypatch.setattr("django.db.transaction.connections", handler, raising=False)
@@ -71,6 +75,29 @@ def test_a_tell_of_a_transaction_that_rolls_back_is_not_sent() -> None:
     with pytest.raises(RuntimeError, match="rolled back"):
         fail()
     assert Cart.ref("a").sync.exists() is False
+
+
+def write_in_both(entity: str, fails: str) -> None:
+    """Tell inside transactions of two databases, one of which is rolled back."""
+    with contextlib.suppress(LookupError), transaction.atomic("default"):
+        with contextlib.suppress(LookupError), transaction.atomic("other"):
+            Cart.ref(entity).add.tell("book")
+            if fails == "other":
+                raise LookupError
+        assert Cart.ref(entity).sync.exists() is False
+        if fails == "default":
+            raise LookupError
+
+
+@pytest.mark.parametrize("first", ["default", "other"])
+@pytest.mark.filterwarnings("ignore:.*is asked inside")
+def test_a_tell_inside_transactions_of_two_databases_waits_for_both(
+    connections: ConnectionHandler, first: str
+) -> None:
+    connections[first].ensure_connection()
+    for fails in ("default", "other", ""):
+        write_in_both(f"fails {fails}", fails)
+    assert [Cart.ref(f"fails {each}").sync.total() for each in ("default", "other", "")] == [0, 0, 1]
 
 
 @pytest.mark.usefixtures("connections")
