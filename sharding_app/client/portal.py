@@ -18,7 +18,7 @@ import logging
 import os
 import sys
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -29,6 +29,7 @@ from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import TransportError
 from sharding_app.protocol.call import LONGEST_SECONDS, Call
 from sharding_app.protocol.region import RegionLimits
+from sharding_app.redaction import told
 from sharding_app.runtime.base.waiting import set_within
 from sharding_app.runtime.node.process import Process
 
@@ -88,6 +89,8 @@ class Portal:
         self.waits_for = ""
         "The server that the process's start waits for."
         self.closed = False
+        self.drops: Counter[tuple[str, str]] = Counter()
+        "Tells that could not begin, by type and reason."
         self._default_timeout = default_timeout
         self._limits = limits or RegionLimits()
         self._calls: deque[Posted] = deque()
@@ -179,9 +182,18 @@ class Portal:
         # overtake it.
         if asyncio._get_running_loop() is self.loop:
             self._take()
-            self._enter(call, _ignore)
+            self._enter(call, partial(self._told, call))
         else:
-            self._post(call, _ignore, _always)
+            self._post(call, partial(self._told, call), _always)
+
+    def _told(self, call: Call, value: bytes | None, error: BaseException | None) -> None:
+        """Count and log a tell that could not begin. Later drops are counted where they happen."""
+        reason = error.code if isinstance(error, ShardingError) else "refused"
+        self.drops[call.type, reason] += 1
+        logger.warning(
+            "a command for an entity of %s was not sent: %s", call.type, told(error) if error else reason,
+            extra={"action": "dropped", "entity_type": call.type, "reason": reason},
+        )  # fmt: skip
 
     async def connected(self, timeout: float | None = None) -> Process:
         """Wait, on the loop, for the process to be there."""
@@ -510,10 +522,6 @@ def _pass_on(done: "asyncio.Future[bytes]", resolve: Resolve) -> None:
         resolve(None, error)
     else:
         resolve(done.result(), None)
-
-
-def _ignore(value: bytes | None, error: BaseException | None) -> None:
-    """Ignore the outcome of a tell; drops are counted and logged where they happen."""
 
 
 async def _let_finish(process: Process) -> None:

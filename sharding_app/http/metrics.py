@@ -6,8 +6,9 @@ their bearer token.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hmac import compare_digest
+from types import MappingProxyType
 
 from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
@@ -37,7 +38,9 @@ def metrics(request: HttpRequest) -> HttpResponse:
         return HttpResponse(
             "This needs the bearer token, or a login of staff who may see the dashboard.\n", status=403
         )
-    families = own_families(_region_client()) + live_families(hubs())
+    portal = wiring.portal()
+    client = None if portal.process is None else portal.process.region_client
+    families = own_families(client, portal.drops) + live_families(hubs())
     try:
         rows = read_snapshot()
         families += cluster_families(rows)
@@ -65,22 +68,21 @@ def _may_read(request: HttpRequest) -> bool:
     )
 
 
-def _region_client() -> RegionClient | None:
-    process = wiring.portal().process
-    return None if process is None else process.region_client
-
-
-def own_families(client: RegionClient | None) -> list[Family]:
-    """Return the metrics of this process's calls."""
+def own_families(
+    client: RegionClient | None, not_begun: Mapping[tuple[str, str], int] = MappingProxyType({})
+) -> list[Family]:
+    """Return the metrics of this process's calls. `not_begun`: tells that were never sent."""
     connected = Family(
         "sharding_client_connected", "gauge", "1 if this process is connected to the cluster.",
         [Sample({}, client is not None)],
     )  # fmt: skip
+    counts = Counter(not_begun) + (Counter() if client is None else client.drops)
+    dropped = Family(
+        "sharding_client_dropped_total", "counter", "Commands that were not delivered or not answered in time.",
+        [Sample({"type": name, "reason": why}, count) for (name, why), count in sorted(counts.items())],
+    )  # fmt: skip
     if client is None:
-        return [connected]
-    drops = [
-        Sample({"type": name, "reason": why}, count) for (name, why), count in sorted(client.drops.items())
-    ]
+        return [connected, dropped]
     return [
         connected,
         Family(
@@ -92,10 +94,7 @@ def own_families(client: RegionClient | None) -> list[Family]:
             "sharding_client_pending_asks", "gauge", "Commands that are not answered yet.",
             [Sample({}, len(client.pending))],
         ),
-        Family(
-            "sharding_client_dropped_total", "counter", "Commands that were not delivered or not answered in time.",
-            drops,
-        ),
+        dropped,
     ]  # fmt: skip
 
 

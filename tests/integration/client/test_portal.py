@@ -340,6 +340,25 @@ def test_a_call_that_cannot_begin_holds_up_no_other(joined: bool) -> None:
     assert [type(each) for each in outcomes] == [LookupError]
 
 
+@pytest.mark.parametrize("ends", ["expires", "closes", "refused"])
+def test_a_tell_that_cannot_begin_is_counted_and_logged(ends: str, caplog: pytest.LogCaptureFixture) -> None:
+    portal, loop, _ = standing(joined=False)
+    portal.tell(a_call(b"bad", tell=True))
+    loop.run()
+    if ends == "expires":
+        loop.now += 6.0
+        portal.expire()
+    elif ends == "closes":
+        portal.close("it ends")
+    else:
+        portal.joined(cast(Process, Picky()))
+    reason = "refused" if ends == "refused" else "unavailable"
+    assert portal.drops == {("t", reason): 1}
+    assert [(each.__dict__["action"], each.__dict__["reason"]) for each in caplog.records] == [
+        ("dropped", reason)
+    ]
+
+
 def test_a_thread_may_wait_for_longer_than_threads_can() -> None:
     portal, loop, _ = standing()
     waits, errors = in_a_thread(portal, a_call(timeout=1e308))

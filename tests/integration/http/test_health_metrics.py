@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -66,6 +67,12 @@ def test_whatever_stands_in_a_label_is_read_as_it_was() -> None:
     strange = 'a"b\\c\nd{e}=,'
     text = render([Family("x", "gauge", 'help "with"\nlines \\ too', [Sample({"type": strange}, 1.5)])])
     assert read(text)["x"].samples[0].labels == {"type": strange}
+
+
+def test_tells_of_a_process_that_is_not_connected_are_counted() -> None:
+    found = read(render(metrics.own_families(None, {("shop.Cart", "unavailable"): 2})))
+    dropped = found["sharding_client_dropped"].samples[0]
+    assert (dropped.labels, dropped.value) == ({"type": "shop.Cart", "reason": "unavailable"}, 2)
 
 
 def test_a_histogram_without_counts_is_one_all_the_same() -> None:
@@ -311,6 +318,7 @@ def test_why_a_process_can_never_connect_stands_in_the_log(
 
 class FakePortal:
     process: object = None
+    drops: Mapping[tuple[str, str], int] = {}
     trouble = 'connection to server at "10.0.0.7" failed: role "shop" does not exist'
 
 
