@@ -16,6 +16,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from sharding_app import wiring
+from sharding_app.errors import WrongContext
 from sharding_app.http.pages import hubs
 from sharding_app.live.hub import REFUSALS, Hub
 from sharding_app.operations import projections
@@ -38,9 +39,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
         return HttpResponse(
             "This needs the bearer token, or a login of staff who may see the dashboard.\n", status=403
         )
-    portal = wiring.portal()
-    client = None if portal.process is None else portal.process.region_client
-    families = own_families(client, portal.drops) + live_families(hubs())
+    families = _of_calls() + live_families(hubs())
     try:
         rows = read_snapshot()
         families += cluster_families(rows)
@@ -66,6 +65,14 @@ def _may_read(request: HttpRequest) -> bool:
         and getattr(user, "is_staff", False)
         and user.has_perm("sharding.view_cluster")
     )
+
+
+def _of_calls() -> list[Family]:
+    try:
+        portal = wiring.portal()
+    except WrongContext:  # it can never connect; `health.ready` logs why
+        return own_families(None)
+    return own_families(None if portal.process is None else portal.process.region_client, portal.drops)
 
 
 def own_families(

@@ -398,6 +398,19 @@ def test_a_role_that_may_not_read_projections_gets_the_other_metrics(person: Per
     assert "shop.Open" not in page
 
 
+@pytest.mark.usefixtures("site", "rows")
+def test_a_process_that_can_never_connect_still_tells_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> FakePortal:
+        raise WrongContext("uWSGI runs without threads")
+
+    monkeypatch.setattr("sharding_app.wiring.portal", refuse)
+    with override_settings(SHARDING={"METRICS_TOKEN": "a-long-secret"}):
+        page = Client().get("/sharding/metrics", headers={"authorization": "Bearer a-long-secret"})
+    found = read(page.content.decode())
+    assert found["sharding_client_connected"].samples[0].value == 0
+    assert found["sharding_database_up"].samples[0].value == 1
+
+
 @pytest.mark.usefixtures("site", "rows", "not_connected")
 def test_a_bearer_token_opens_the_metrics() -> None:
     with override_settings(SHARDING={"METRICS_TOKEN": "a-long-secret"}):
