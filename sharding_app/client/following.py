@@ -15,7 +15,7 @@ import asyncio
 import concurrent.futures
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from sharding_app.errors import (
     BufferFull,
@@ -312,20 +312,23 @@ class Subscription:
         return EventsGone(text, params=params)
 
 
+class Submit(Protocol):
+    """Runs a coroutine on the hub's loop. Raises Unavailable if that has ended, or ends."""
+
+    def __call__(self, job: Coroutine[Any, Any, T], /) -> "concurrent.futures.Future[T]": ...
+
+
 class FollowingPortal:
     """Leads from any thread and any event loop to the hub's."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, hub: Hub) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, hub: Hub, submit: Submit) -> None:
         self.hub = hub
+        self.submit = submit
         self._loop = loop
 
     def follow(self, type_name: str, entity: str) -> "Following":
         """Follow an entity, from the first use on."""
         return Following(self, type_name, entity)
-
-    def submit(self, job: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
-        """Run a coroutine on the hub's loop."""
-        return asyncio.run_coroutine_threadsafe(job, self._loop)
 
     async def run(self, job: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the hub's loop, from any loop."""

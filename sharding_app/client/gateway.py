@@ -123,7 +123,7 @@ class ClusterGateway:
             process = await self._portal.connected(timeout)
             return await inspect(process, type_name, question, timeout)
 
-        return asyncio.run_coroutine_threadsafe(answer(), self._portal.loop)
+        return self._portal.submit(answer())
 
 
 def _refuse_in_an_entity(message: StagedMessage) -> None:

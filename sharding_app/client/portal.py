@@ -19,9 +19,9 @@ import os
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from sharding_app.client.following import FollowingPortal, Hub
 from sharding_app.errors import AskTimeout, BufferFull, ShardingError, Unavailable, WrongContext
@@ -34,9 +34,12 @@ from sharding_app.runtime.base.waiting import set_within
 from sharding_app.runtime.node.process import Process
 
 logger = logging.getLogger("sharding.client")
+T = TypeVar("T")
 
 FOLLOWED = 20_000
 """Most entities that a process follows, if not said otherwise."""
+LAST_SECONDS = 1.0
+"""Time for jobs that the end of the loop has cancelled."""
 LAST_TURNS = 5
 """Turns of the loop in which those that follow entities learn that it ends."""
 
@@ -82,7 +85,7 @@ class Portal:
     ) -> None:
         """`followed`: most entities that the process follows."""
         self.loop = loop
-        self.following = FollowingPortal(loop, Hub(self.ask, followed))
+        self.following = FollowingPortal(loop, Hub(self.ask, followed), self.submit)
         self.process: Process | None = None
         self.trouble = ""
         "Why there is no process yet."
@@ -194,6 +197,24 @@ class Portal:
             "a command for an entity of %s was not sent: %s", call.type, told(error) if error else reason,
             extra={"action": "dropped", "entity_type": call.type, "reason": reason},
         )  # fmt: skip
+
+    def submit(self, job: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
+        """Run a coroutine on this process's loop, from any thread. It ends before the loop does."""
+        with self._lock:
+            if not self.closed:
+                with contextlib.suppress(RuntimeError):  # the loop has ended, not in order
+                    return asyncio.run_coroutine_threadsafe(self._told_of_the_end(job), self.loop)
+        job.close()
+        raise Unavailable(f"this process is not connected to the cluster: {self.trouble}", code="stopped")
+
+    async def _told_of_the_end(self, job: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await job
+        except asyncio.CancelledError:
+            if not self.closed:
+                raise
+            why = f"this process is not connected to the cluster: {self.trouble}"
+            raise Unavailable(why, code="stopped_under_way") from None
 
     async def connected(self, timeout: float | None = None) -> Process:
         """Wait, on the loop, for the process to be there."""
@@ -433,6 +454,7 @@ class BackgroundPortal:
         else:
             self.portal.close("this process has left the cluster")
         finally:
+            _end_jobs(loop)
             loop.close()
 
     async def _live(self) -> None:
@@ -482,6 +504,18 @@ class BackgroundPortal:
                 "this process cannot join the cluster and tries again: %r", error, exc_info=error,
                 extra={"action": "client_failed"},
             )  # fmt: skip
+
+
+def _end_jobs(loop: asyncio.AbstractEventLoop) -> None:
+    """End what callers have left on the loop: each of them waits for an outcome."""
+    try:
+        loop.run_until_complete(asyncio.sleep(0))  # those that were submitted last begin
+        if jobs := asyncio.all_tasks(loop):
+            for each in jobs:
+                each.cancel()
+            loop.run_until_complete(asyncio.wait(jobs, timeout=LAST_SECONDS))
+    except BaseException as error:
+        logger.critical("the client's loop: %r", error, exc_info=error, extra={"action": "client_failed"})
 
 
 def refuse_green_threads() -> None:

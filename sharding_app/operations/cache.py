@@ -101,7 +101,7 @@ def ask_cluster(
     async def there() -> T:
         return await job(await portal.connected(join_seconds))
 
-    future = asyncio.run_coroutine_threadsafe(there(), portal.loop)
+    future = portal.submit(there())
     try:
         return future.result(join_seconds + seconds + 1.0)
     except concurrent.futures.TimeoutError:

@@ -97,6 +97,51 @@ def test_after_a_fork_the_child_begins_anew_and_the_parent_goes_on(client: Live)
     assert Cart.ref("portal-fork").sync.add("parent") == 2
 
 
+def test_a_follower_of_a_client_that_has_ended_is_told(client: Live) -> None:
+    ref = Cart.ref("portal-followed")
+    ref.sync.add("a")
+    events = ref.sync.events()
+    assert next(events).number == 1
+    portal = wiring.portal()
+    wiring.close_client()
+    with pytest.raises(Unavailable) as told:
+        next(events)
+    assert told.value.code == "stopped"
+    with pytest.raises(Unavailable):
+        asyncio.run(portal.following.follow("shop.Cart", "portal-followed").moved(-1))
+
+
+def test_what_is_submitted_while_the_loop_ends_has_an_outcome() -> None:
+    """From several threads, up to its last turn and beyond: none of them waits for ever."""
+
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    for _ in range(20):
+        background = BackgroundPortal(Attempts().make, asyncio.new_event_loop, 5.0)
+        outcomes: list[BaseException] = []
+
+        def submit(portal: Portal = background.portal, outcomes: list[BaseException] = outcomes) -> None:
+            while True:
+                futures: list[concurrent.futures.Future[None]] = []
+                try:
+                    futures += [portal.submit(forever()) for _ in range(5)]
+                except Unavailable as told:
+                    outcomes.append(told)
+                    return
+                finally:
+                    outcomes.extend(ended for each in futures if (ended := each.exception(20)))
+
+        threads = [threading.Thread(target=submit) for _ in range(3)]
+        for each in threads:
+            each.start()
+        background.close()
+        for each in threads:
+            each.join(60)
+            assert not each.is_alive()
+        assert {type(each) for each in outcomes} == {Unavailable}
+
+
 def test_closing_lets_the_next_use_begin_again(client: Live) -> None:
     assert Cart.ref("portal-close").sync.add("a") == 1
     before = gateway.current()
