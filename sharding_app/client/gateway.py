@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
@@ -11,12 +12,15 @@ from sharding_app.client.portal import Portal
 from sharding_app.client.region_queries import ANSWER_SECONDS, inspect
 from sharding_app.entities import transactions
 from sharding_app.entities.staging import StagedMessage, args_limit, refuse_too_large
-from sharding_app.errors import ShardingError, WrongContext
+from sharding_app.errors import AskTimeout, ShardingError, WrongContext
 from sharding_app.protocol.builtin_commands import DUE
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.link.limits import LinkLimits
+from sharding_app.redaction import told
 from sharding_app.runtime.base import call_chain
 from sharding_app.runtime.telemetry import tracing
+
+logger = logging.getLogger("sharding.client")
 
 
 class Outside(Protocol):
@@ -109,12 +113,26 @@ class ClusterGateway:
         return await asyncio.wrap_future(self._inspected(type_name, question, timeout))
 
     def inspect_sync(self, type_name: str, question: object, timeout: float | None) -> object:
-        return self._inspected(type_name, question, timeout).result(
-            (timeout or ANSWER_SECONDS) + ANSWER_SECONDS
-        )
+        future = self._inspected(type_name, question, timeout)
+        seconds = (timeout or self._portal.default_timeout) + ANSWER_SECONDS
+        try:
+            return future.result(seconds)
+        except concurrent.futures.TimeoutError as error:
+            if isinstance(error, ShardingError):
+                raise
+            future.cancel()
+            text = f"no answer to a question about {type_name!r} within {seconds:g} s"
+            raise AskTimeout(text) from None
 
     def instruct(self, type_name: str, question: object) -> None:
-        self._inspected(type_name, question, None)
+        def ended(done: "concurrent.futures.Future[object]") -> None:
+            if (error := done.exception()) is not None:
+                logger.warning(
+                    "%s: %s was not carried out: %s", type_name, type(question).__qualname__, told(error),
+                    extra={"action": "dropped", "entity_type": type_name},
+                )  # fmt: skip
+
+        self._inspected(type_name, question, None).add_done_callback(ended)
 
     def _inspected(
         self, type_name: str, question: object, timeout: float | None

@@ -94,7 +94,7 @@ class Portal:
         self.closed = False
         self.drops: Counter[tuple[str, str]] = Counter()
         "Tells that could not begin, by type and reason."
-        self._default_timeout = default_timeout
+        self.default_timeout = default_timeout
         self._limits = limits or RegionLimits()
         self._calls: deque[Posted] = deque()
         self._scheduled = False
@@ -162,7 +162,7 @@ class Portal:
         return self._outcome(call, future, self._seconds(call) + JOIN_SECONDS)
 
     def _seconds(self, call: Call) -> float:
-        return min(self._default_timeout if call.timeout is None else call.timeout, LONGEST_SECONDS)
+        return min(self.default_timeout if call.timeout is None else call.timeout, LONGEST_SECONDS)
 
     @staticmethod
     def _outcome(call: Call, future: "concurrent.futures.Future[bytes]", timeout: float) -> bytes:
@@ -218,7 +218,7 @@ class Portal:
 
     async def connected(self, timeout: float | None = None) -> Process:
         """Wait, on the loop, for the process to be there."""
-        deadline = self.loop.time() + (timeout or self._default_timeout)
+        deadline = self.loop.time() + (timeout or self.default_timeout)
         while (process := self.process) is None:
             if self.closed or self.loop.time() >= deadline:
                 raise Unavailable(
@@ -278,7 +278,7 @@ class Portal:
         return self.trouble or f"it is joining{waits}"
 
     def _post(self, call: Call, resolve: Resolve, claim: Callable[[], bool]) -> None:
-        posted = Posted(call, resolve, claim, self.loop.time(), self._default_timeout)
+        posted = Posted(call, resolve, claim, self.loop.time(), self.default_timeout)
         with self._lock:
             self._queue(posted)
             wake, self._scheduled = not self._scheduled, True
@@ -290,7 +290,7 @@ class Portal:
         refused: list[tuple[Posted, ShardingError]] = []
         with self._lock:
             for call, resolve, claim in calls:
-                posted = Posted(call, resolve, claim, now, self._default_timeout)
+                posted = Posted(call, resolve, claim, now, self.default_timeout)
                 try:
                     self._queue(posted)
                 except ShardingError as error:
@@ -318,7 +318,7 @@ class Portal:
 
     def _enter(self, call: Call, resolve: Resolve) -> None:
         """Begin a call that is made on the loop itself, or let it wait for the process."""
-        posted = Posted(call, resolve, _always, self.loop.time(), self._default_timeout)
+        posted = Posted(call, resolve, _always, self.loop.time(), self.default_timeout)
         if self.process is not None:
             self._begin(posted)
         else:

@@ -32,6 +32,20 @@ LOOK_SECONDS = 0.1
 
 async def inspect(process: Process, type_name: str, question: object, timeout: float | None) -> object:
     """Answer a question; late nodes end up in the answer's `failed` set."""
+    try:
+        return await _answer(process, type_name, question, timeout)
+    except StoreUnavailable as error:
+        text = f"{type(question).__qualname__} about {type_name!r} cannot be answered: {error}"
+        raise Unavailable(text, code=_code_of(question, error)) from error
+
+
+def _code_of(question: object, error: StoreUnavailable) -> str | None:
+    """Return the code of the error: a write may have taken effect, unless the server says no."""
+    writes = isinstance(question, Rescale | UpdateShardLocations) and not error.answered
+    return "fate_unknown" if writes else None
+
+
+async def _answer(process: Process, type_name: str, question: object, timeout: float | None) -> object:
     match question:
         case GetShardRegionState():
             return _state(process, type_name)
@@ -40,10 +54,7 @@ async def inspect(process: Process, type_name: str, question: object, timeout: f
         case GetClusterShardingStats():
             return await _stats(process, type_name, ANSWER_SECONDS if timeout is None else timeout)
         case IdsInMemory():
-            try:
-                return await _in_memory(process, type_name, question)
-            except StoreUnavailable as error:
-                raise Unavailable(f"the nodes of {type_name!r} cannot be read: {error}") from error
+            return await _in_memory(process, type_name, question)
         case GracefulShutdown():
             leave(process, type_name)
             return None
@@ -94,10 +105,7 @@ async def _locate(process: Process, type_name: str, locations: Mapping[int, str]
 
 
 async def _workers(process: Process, type_name: str) -> NumberOfWorkers:
-    try:
-        numbers = {each.type: each for each in await process.ports.store.workers()}
-    except StoreUnavailable as error:
-        raise Unavailable(f"the number of {type_name!r} cannot be read: {error}") from error
+    numbers = {each.type: each for each in await process.ports.store.workers()}
     if type_name not in numbers:
         raise Unavailable(
             f"{type_name!r} has no workers yet: start `manage.py sharding_node` with the app that declares them"
@@ -107,16 +115,17 @@ async def _workers(process: Process, type_name: str) -> NumberOfWorkers:
 
 async def _rescale(process: Process, type_name: str, workers: int, timeout: float | None) -> NumberOfWorkers:
     """Store the wish, and wait until it is carried out. Raises AskTimeout if that takes longer."""
-    try:
-        wished = await process.ports.store.rescale(type_name, workers)
-    except StoreUnavailable as error:
-        raise Unavailable(f"the number of {type_name!r} cannot be changed: {error}") from error
+    wished = await process.ports.store.rescale(type_name, workers)
     if wished is None:
         await _workers(process, type_name)  # raises, and says why
     try:
         async with asyncio.timeout(timeout):
             while True:
-                now_is = await _workers(process, type_name)
+                try:
+                    now_is = await _workers(process, type_name)
+                except StoreUnavailable:  # the wish is stored, and carried out once the store is back
+                    await asyncio.sleep(LOOK_SECONDS)
+                    continue
                 if now_is.wanted != workers:
                     raise Unavailable(
                         f"another rescale of {type_name!r} has taken the place of this one: to {now_is.wanted}"
