@@ -19,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from django.conf import settings
 from django.core.handlers.asgi import get_script_prefix as path_of_site
@@ -146,6 +145,10 @@ class Feed:
     def leave(self, seat: Seat) -> None:
         self.seats.pop(seat, None)
         self._wake.set()
+
+    def end_thread(self) -> None:
+        """End the thread once it has nothing to do."""
+        self._thread.shutdown(wait=False)
 
     # -- Inside ------------------------------------------------------------------------------------
 
@@ -284,13 +287,18 @@ class Feeds:
     """One feed for each event loop; `sharding_app.http.routing` gives it to the consumer."""
 
     def __init__(self) -> None:
-        self._feeds: WeakKeyDictionary[asyncio.AbstractEventLoop, Feed] = WeakKeyDictionary()
+        self._feeds: dict[asyncio.AbstractEventLoop, Feed] = {}
 
     @property
     def here(self) -> Feed:
         loop = asyncio.get_running_loop()
         feed = self._feeds.get(loop)
         if feed is None:
+            # A feed holds its loop, so that the loops of a test run would never be let go.
+            for each, of_ended in list(self._feeds.items()):
+                if each.is_closed():
+                    of_ended.end_thread()
+                    self._feeds.pop(each, None)
             feed = self._feeds[loop] = Feed()
         return feed
 

@@ -20,7 +20,6 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qs
-from weakref import WeakKeyDictionary
 
 from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
@@ -51,7 +50,7 @@ REASONS: dict[Refusal, str] = {
     "full": "Too many views are watched.",
 }
 
-_hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()
+_hubs: dict[asyncio.AbstractEventLoop, Hub] = {}
 
 
 def hub() -> Hub:
@@ -66,6 +65,11 @@ def hub() -> Hub:
             watches=settings.followers,
             check_seconds=settings.live_check_seconds,
         )
+        # A hub holds its loop, so that the loops of a test run would never be let go.
+        for each, of_ended in list(_hubs.items()):
+            if each.is_closed():
+                of_ended.end_threads()
+                _hubs.pop(each, None)
         found = _hubs[loop] = Hub(limits, user_now)
     return found
 

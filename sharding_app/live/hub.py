@@ -384,6 +384,10 @@ class Hub:
         """End everything, as its loop ends."""
         for seat in list(self.seats):
             self.leave(seat)
+        self.end_threads()
+
+    def end_threads(self) -> None:
+        """End the threads once they have nothing to do."""
         for pool in (self._threads, self._painters):
             pool.shutdown(wait=False, cancel_futures=True)
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,6 +22,7 @@ from django.test import Client, override_settings
 
 from sharding_app import EventSourced, applies, command, event, view
 from sharding_app.http import pages
+from sharding_app.http.feed import Feeds
 from sharding_app.http.handshake import user_now
 from sharding_app.http.pages import live_socket
 from sharding_app.live import hub as hubs
@@ -425,3 +429,34 @@ def test_a_stream_for_our_script_tells_what_is_refused(sharding_cluster: Cluster
 def test_under_wsgi_it_is_said_that_it_needs_asgi() -> None:
     answer = Client().get("/sharding/live-pages?watch=x")
     assert answer.status_code == 501
+
+
+def test_the_hub_of_a_loop_that_has_ended_is_let_go() -> None:
+    """Each async test, and each call of `asyncio.run`, has a loop of its own."""
+    before = threading.active_count()
+
+    async def use() -> None:
+        found = pages.hub()
+        await found._in_thread(found._threads, lambda: None)
+        await found._in_thread(found._painters, lambda: None)
+
+    for _ in range(5):
+        asyncio.run(use())
+    assert len(pages.hubs()) == 1
+    deadline = time.monotonic() + SECONDS
+    while threading.active_count() > before + 2:
+        assert time.monotonic() < deadline, "its threads stay"
+        time.sleep(0.01)
+
+
+def test_the_feed_of_a_loop_that_has_ended_is_let_go() -> None:
+    feeds = Feeds()
+
+    async def use() -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.001):
+                await feeds.here._wake.wait()
+
+    for _ in range(5):
+        asyncio.run(use())
+    assert len(feeds._feeds) == 1
