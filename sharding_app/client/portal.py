@@ -485,7 +485,11 @@ class BackgroundPortal:
                 delay = min(delay * 2, RETRY_MAX_SECONDS)
                 continue
             self.portal.joined(process)
-            await _either(halt, process.failed)
+            try:
+                await _either(halt, process.failed)
+            except asyncio.CancelledError:  # its loop has ended, not in order: calls under way are told
+                await _closed(process)
+                raise
             if halt.is_set():
                 await _let_finish(process)
             self.portal.left("this process has left" if halt.is_set() else "a part of it failed")

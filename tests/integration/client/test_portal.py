@@ -21,7 +21,9 @@ from sharding_app import AskTimeout, BufferFull, ShardingError, Unavailable, Wro
 from sharding_app.client import portal as portal_module
 from sharding_app.client.portal import BackgroundPortal, Portal, refuse_green_threads
 from sharding_app.entities import gateway
+from sharding_app.protocol.builtin_commands import EVENTS
 from sharding_app.protocol.call import Call
+from sharding_app.protocol.following import Question, encode
 from sharding_app.protocol.region import RegionLimits
 from sharding_app.runtime.node.process import Process
 from tests.support.live import ROOT, Live, until
@@ -140,6 +142,32 @@ def test_what_is_submitted_while_the_loop_ends_has_an_outcome() -> None:
             each.join(60)
             assert not each.is_alive()
         assert {type(each) for each in outcomes} == {Unavailable}
+
+
+def test_a_call_under_way_is_told_of_a_loop_that_has_ended_by_an_exit(client: Live) -> None:
+    """As by an extractor of the user's that exits. A caller on another loop has no clock for it."""
+    Cart.ref("portal-exits").sync.add("a")
+    portal = wiring.portal()
+
+    async def main() -> None:
+        call = Call("shop.Cart", "portal-exits", EVENTS, encode(Question(1, 0, 1, 20.0)), 30.0)
+        asked = asyncio.ensure_future(portal.ask(call))
+        process = portal.process
+        assert process is not None
+        while not process.region_client.pending:  # noqa: ASYNC110 (it has no event)
+            await asyncio.sleep(0.01)
+        portal.loop.call_soon_threadsafe(sys.exit)
+        async with asyncio.timeout(10):
+            await asked
+
+    try:
+        with pytest.raises(Unavailable) as told:
+            asyncio.run(main())
+        assert told.value.code == "stopped_under_way"
+        with pytest.raises(Unavailable, match="its loop ended"):
+            Cart.ref("portal-exits").sync.add("a")
+    finally:
+        wiring.close_client()
 
 
 def test_closing_lets_the_next_use_begin_again(client: Live) -> None:
