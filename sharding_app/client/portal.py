@@ -230,6 +230,11 @@ class Portal:
     # -- On the loop -------------------------------------------------------------------------------
 
     @property
+    def waiting(self) -> int:
+        """Number of calls that are not begun."""
+        return self._waiting
+
+    @property
     def is_awaited(self) -> bool:
         """Whether calls wait for the process to join."""
         return bool(self._early)
@@ -437,6 +442,12 @@ class BackgroundPortal:
             with contextlib.suppress(RuntimeError):  # it has ended just now
                 self.portal.loop.call_soon_threadsafe(self._leave)
             self._thread.join(seconds)
+            if self._thread.is_alive() and (left := self.portal.waiting):
+                logger.warning(
+                    "this process ends before it could join the cluster (%s): %d commands are not sent",
+                    self.portal.trouble or f"waiting for {self.portal.waits_for}", left,
+                    extra={"action": "dropped"},
+                )  # fmt: skip
 
     def _leave(self) -> None:
         self.portal.following.hub.close("this process has left the cluster")

@@ -21,6 +21,7 @@ from sharding_app import AskTimeout, BufferFull, ShardingError, Unavailable, Wro
 from sharding_app.client import portal as portal_module
 from sharding_app.client.portal import BackgroundPortal, Portal, refuse_green_threads
 from sharding_app.entities import gateway
+from sharding_app.ports.store import StoreUnavailable
 from sharding_app.protocol.builtin_commands import EVENTS
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.following import Question, encode
@@ -430,6 +431,27 @@ def test_a_tell_that_cannot_begin_is_counted_and_logged(ends: str, caplog: pytes
     assert [(each.__dict__["action"], each.__dict__["reason"]) for each in caplog.records] == [
         ("dropped", reason)
     ]
+
+
+def test_a_script_that_ends_before_it_could_join_says_what_is_not_sent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    release = threading.Event()
+
+    async def make() -> Process:
+        await asyncio.to_thread(release.wait, 30)
+        raise StoreUnavailable("no server")
+
+    background = BackgroundPortal(make, asyncio.new_event_loop, 5.0)
+    try:
+        background.portal.tell(a_call(tell=True))
+        until(lambda: background.portal.is_awaited, 10, "it waits")
+        background.close(0.05)
+        assert "1 commands are not sent" in caplog.text
+        assert "waiting for PostgreSQL" in caplog.text
+    finally:
+        release.set()
+        background.close()
 
 
 def test_a_thread_may_wait_for_longer_than_threads_can() -> None:
