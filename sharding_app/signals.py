@@ -119,6 +119,17 @@ class SignalThread:
     def _serve(self) -> None:
         while True:
             work = self._waiting.get()
-            close_old_connections()
+            _tend_connections()
             work()
-            close_old_connections()
+            _tend_connections()
+
+
+def _tend_connections() -> None:
+    """Do as Django does around a request. A connection that a receiver has spoiled may raise."""
+    try:
+        close_old_connections()
+    except Exception as error:
+        logger.error(
+            "connections of receivers of signals could not be closed: %s", type(error).__qualname__,
+            exc_info=traceable(error), extra={"action": "receiver_failed"},
+        )  # fmt: skip

@@ -4,9 +4,12 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connections
+from django.db.utils import ConnectionHandler
 from django.dispatch import Signal
 
 from sharding_app import EntityFailed, UnreadableEvent, signals
@@ -147,3 +150,28 @@ async def test_a_receiver_that_raises_disturbs_nothing(error: type[BaseException
     finally:
         for name in NAMES:
             getattr(signals, name).disconnect(raises)
+
+
+async def test_a_connection_that_a_receiver_has_spoiled_ends_no_later_signals(
+    tmp_path: Path, django_db_blocker: Any
+) -> None:
+    """It has put another thread's connection into its own, as some test runners do."""
+    settings = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "db")}}
+    there = ConnectionHandler(settings)["default"]
+    ran = threading.Event()
+
+    def spoil() -> None:
+        connections["default"] = there
+
+    def mend() -> None:
+        del connections["default"]
+
+    with django_db_blocker.unblock():
+        await asyncio.to_thread(there.connect)
+        there.close_at = 0.0
+        thread = SignalThread()
+        for work in (spoil, mend, ran.set):
+            thread(work)
+        await until(ran.is_set)
+        there.inc_thread_sharing()
+        await asyncio.to_thread(there.close)
