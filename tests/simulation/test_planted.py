@@ -49,6 +49,10 @@ OF_A_TEST = {
         "tests/unit/runtime/asking/test_late_replies.py",
         "test_a_reply_of_a_home_that_was_taken_for_dead_resolves_nothing",
     ),
+    "outdated_callers_are_not_told": (
+        "tests/unit/protocol/coordinator/test_resizing.py",
+        "test_a_process_that_asks_by_other_numbers_is_told_the_present_ones",
+    ),
     "late_refusals_are_obeyed": (
         "tests/unit/runtime/asking/test_late_replies.py",
         "test_a_shard_that_a_resize_has_made_is_not_refused_by_a_word_from_before_it",
