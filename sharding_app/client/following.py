@@ -250,17 +250,17 @@ class Subscription:
         self.wants_events = True
         feed, in_vain = self._feed, False
         while True:
-            self._check(after)
+            self._check(after, stamp)
             kept = None if self._life is None else feed.kept_after(after)
-            if kept:
+            if kept and not in_vain:
                 return kept
-            if kept is not None:
+            if kept == []:
                 if feed.error is not None:
                     raise feed.error
                 await feed.changed()
                 in_vain = False
                 continue
-            if in_vain:  # the feed has heard of more than this home shows yet
+            if in_vain:  # the feed has heard of more than this home shows yet, or of a former life
                 await feed.hub.pause(RETRY_SECONDS)
             news = await feed.hub.question(feed.type_name, feed.entity, Question(after, stamp, MAX_EVENTS))
             if news.state:
@@ -293,11 +293,12 @@ class Subscription:
         if self._feed.hub.closed:
             raise Unavailable(self._feed.hub.closed, code="stopped")
 
-    def _check(self, after: int) -> None:
+    def _check(self, after: int, stamp: int) -> None:
         self._check_open()
         if self._life is not None and self._life != self._feed.life:
             self._life = None
-            if after:
+            # With a time the home says by the next question which life these events are of.
+            if after and not stamp:
                 raise self._gone(News(0, state="erased"), after)
 
     def _gone(self, news: News, after: int) -> ShardingError:

@@ -208,6 +208,34 @@ async def test_both_kinds_of_followers_share_a_feed(cluster: MemoryCluster) -> N
     await follower.stop()
 
 
+async def test_one_who_begins_after_an_erasure_gets_nothing_of_the_former_life(
+    cluster: MemoryCluster,
+) -> None:
+    """The process still has events of the former life, of which another follower is to be told:
+    its question was refused by a full home, and is asked again after a pause.
+    """
+    former = follow()
+    await until(lambda: bool(cluster.portal.following.hub.feeds))
+    following = cluster.nodes["node1"].hosting.parts[0].following
+    for number in range(4):
+        await until(lambda: following.waiting == 1)
+        following._limit = 0 if number == 3 else 10
+        await bid("1", number)
+        await until(lambda: len(former.found) == number + 1)  # noqa: B023 (it is awaited here)
+    await until(lambda: following.counters["refused"] > 0)
+    following._limit = 10
+    await erase(cluster, "1")
+    await bid("1", 10, 11)
+    fresh = follow()
+    await until(lambda: len(fresh.found) >= 2)
+    await travel(20)
+    await bid("1", 12)
+    await until(lambda: len(fresh.found) >= 3 or fresh.error is not None)
+    assert (fresh.amounts, fresh.error) == ([10, 11, 12], None)
+    assert isinstance(former.error, EntityErased)
+    await fresh.stop()
+
+
 async def erase(cluster: MemoryCluster, name: str) -> None:
     node = cluster.nodes[cluster.home_of(Auction, name)]
     host = node.hosts["following.Auction"]
