@@ -7,10 +7,11 @@ HealthCheckView.as_view(checks=["sharding_app.contrib.health_check.ShardingHealt
 import asyncio
 import dataclasses
 
+from django.db import close_old_connections
 from health_check.base import HealthCheck
 from health_check.exceptions import ServiceUnavailable
 
-from sharding_app.operations.cache import Unreachable, collector
+from sharding_app.operations.cache import Look, Unreachable, collector
 from sharding_app.operations.status import findings
 
 
@@ -21,7 +22,7 @@ class ShardingHealthCheck(HealthCheck):  # type: ignore[misc] # it ships no type
     async def run(self) -> None:
         """Read the cluster; raise ServiceUnavailable with its problems."""
         try:
-            look = await asyncio.to_thread(collector.look)
+            look = await asyncio.to_thread(_look)
         except Unreachable as error:
             raise ServiceUnavailable(str(error)) from error
         problems = [
@@ -29,3 +30,12 @@ class ShardingHealthCheck(HealthCheck):  # type: ignore[misc] # it ships no type
         ]
         if problems:
             raise ServiceUnavailable(" ".join(problems))
+
+
+def _look() -> Look:
+    """Look with Django's connections of this thread, as a request does."""
+    close_old_connections()
+    try:
+        return collector.look()
+    finally:
+        close_old_connections()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, connections
 from django.test import Client, override_settings
 from django.urls import include, path
 from prometheus_client.parser import text_string_to_metric_families
@@ -448,6 +449,21 @@ def test_the_check_for_django_health_check_says_what_is_wrong(monkeypatch: pytes
 
     monkeypatch.setattr(looks, "look", away)
     assert "PostgreSQL" in str(asyncio.run(ShardingHealthCheck().get_result()).error)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_check_for_django_health_check_leaves_no_connection_in_its_thread() -> None:
+    """Its threads are the loop's own: no end of a request closes a connection there."""
+
+    def is_open() -> bool:
+        return connections["default"].connection is not None
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        await ShardingHealthCheck().get_result()
+        assert not await asyncio.to_thread(is_open)
+
+    asyncio.run(main())
 
 
 @pytest.mark.usefixtures("rows")
