@@ -17,6 +17,7 @@ from sharding_app.adapters.django.projections import HeldEntity, ProjectionStatu
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.store import TIMELINE_LINES
 from sharding_app.entities.projections import projections
+from sharding_app.operations.each_journal import in_journal
 
 SIMPLE: dict[str, Callable[[str, int], None]] = {
     "pause": control.pause,
@@ -155,7 +156,8 @@ def look(name: str | None = None, most: int = control.COUNTED) -> list[Projectio
     DatabaseError.
     """
     known = {(each.title, each.version) for each in projections.all().values()}
-    return [ProjectionLook(each, (each.name, each.version) in known) for each in control.status(name, most)]
+    found = control.status(name, most, in_journal)
+    return [ProjectionLook(each, (each.name, each.version) in known) for each in found]
 
 
 def look_if_allowed(name: str | None = None, most: int = control.COUNTED) -> list[ProjectionLook] | None:

@@ -8,7 +8,7 @@ import inspect
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -17,7 +17,13 @@ from django.db import DatabaseError, InterfaceError, connections, transaction
 from django.db.backends.utils import CursorWrapper
 
 from sharding_app.adapters.django import further_journals as there
-from sharding_app.adapters.django.database import bounded_reads, further_journals, journal_alias, run_query
+from sharding_app.adapters.django.database import (
+    bounded_reads,
+    further_journals,
+    journal_alias,
+    run_query,
+    soon_connected,
+)
 from sharding_app.adapters.django.further_journals import let_types_go
 from sharding_app.adapters.django.outside import place_of
 from sharding_app.adapters.postgres.failed_database import of_database
@@ -103,9 +109,19 @@ class _Place(NamedTuple):
     lost: bool
 
 
-def status(name: str | None = None, most: int = COUNTED) -> list[ProjectionStatus]:
+@contextmanager
+def _reached(journal: str) -> Iterator[str]:
+    with soon_connected(journal) as connection:
+        yield connection.alias
+
+
+def status(
+    name: str | None = None,
+    most: int = COUNTED,
+    reached: Callable[[str], AbstractContextManager[str]] = _reached,
+) -> list[ProjectionStatus]:
     """Return what is known of all projections, or of all versions of one. Counts of each part end
-    at `most`.
+    at `most`. `reached` gives the alias of a further journal for a read of it.
     """
     found: dict[int, ProjectionStatus] = {}
     places: dict[tuple[str, int], _Place] = {}
@@ -122,14 +138,20 @@ def status(name: str | None = None, most: int = COUNTED) -> list[ProjectionStatu
             found[number].parts.append(part)
     down: dict[str, str] = {}
     for (journal, number), place in places.items():
-        parts, is_its_server = _behind(journal, place, most, down)
+        parts, is_its_server = _behind(journal, place, most, down, reached)
         found[number].parts.extend(parts)
         if not is_its_server:
             found[number] = found[number]._replace(is_of_this_server=False)
     return list(found.values())
 
 
-def _behind(journal: str, place: _Place, most: int, down: dict[str, str]) -> tuple[list[PartStatus], bool]:
+def _behind(
+    journal: str,
+    place: _Place,
+    most: int,
+    down: dict[str, str],
+    reached: Callable[[str], AbstractContextManager[str]],
+) -> tuple[list[PartStatus], bool]:
     """Return parts with what is behind them in a further journal, and whether its server is the
     one that they are of.
     """
@@ -145,7 +167,7 @@ def _behind(journal: str, place: _Place, most: int, down: dict[str, str]) -> tup
         down[journal] = "DATABASES has no such alias here"
     if journal not in down:
         try:
-            with bounded_reads(journal), connections[journal].cursor() as cursor:
+            with reached(journal) as alias, bounded_reads(alias), connections[alias].cursor() as cursor:
                 rows = run_query(cursor, "projection_behind", given)
         except DatabaseError as error:
             down[journal] = told(error)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
+from socket import SHUT_RDWR, create_server
 from typing import Any
 
 import pytest
@@ -18,6 +21,7 @@ from sharding_app.admin import operator_actions, views
 from sharding_app.entities.projections import projections
 from sharding_app.entities.registry import registry
 from sharding_app.models import Cluster, Decision
+from sharding_app.operations import each_journal
 from tests.support.answering_nodes import FakeNodes, HandClock, collector
 from tests.support.cluster_rows import Person, add_projection
 
@@ -61,6 +65,60 @@ def test_each_version_is_shown_with_its_lag_and_what_waits(root: Client) -> None
 )
 def test_a_projection_that_is_not_there_is_said_to_be_gone(root: Client, query: str) -> None:
     assert "No node has run a projection of this name" in text(root.get(f"{BASE}projections/one/{query}"))
+
+
+class Silent:
+    """A server that takes connections and says nothing, until it has had enough of them."""
+
+    def __init__(self) -> None:
+        self.socket = create_server(("127.0.0.1", 0))
+        self.taken = 0
+        self.gave_up = threading.Event()
+        self.thread = threading.Thread(target=self._take, daemon=True)
+        self.thread.start()
+
+    def _take(self) -> None:
+        with suppress(OSError):
+            while True:
+                found, _ = self.socket.accept()
+                with found:
+                    self.taken += 1
+                    if not self.gave_up.wait(20):
+                        self.gave_up.set()
+
+
+def test_a_journal_that_says_nothing_is_not_waited_for_over_and_over(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Silent()
+    place = {"HOST": "127.0.0.1", "PORT": str(server.socket.getsockname()[1])}
+    monkeypatch.setitem(connections.settings, "silent", {**connections.settings["default"], **place})
+    silent = connections["silent"]
+
+    def connect() -> None:
+        """Connect, to a database that Django's test case does not know of."""
+        with silent.wrap_database_errors:
+            silent.connect()
+
+    monkeypatch.setattr(silent, "ensure_connection", connect)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO sharding_position (projection_id, journal, first_slice, last_slice, position)"
+            " VALUES (7, 'silent', 0, 127, '1:1:')"
+        )
+    try:
+        for _look in range(2):
+            page = root.get(f"{BASE}projections/one/?{ONE}")
+            assert "The journal &#x27;silent&#x27; cannot be reached" in text(page)
+        assert not server.gave_up.is_set()
+        assert server.taken == 1, "the second page knows it"
+    finally:
+        server.gave_up.set()
+        server.socket.shutdown(SHUT_RDWR)
+        server.thread.join()
+        server.socket.close()
+        each_journal._failed.clear()
+        connections["silent"].close()
 
 
 def test_texts_of_errors_need_a_permission(person: Person) -> None:
