@@ -38,6 +38,14 @@ class LiveConsumer(AsyncWebsocketConsumer):
     # is down, too.
     channel_layer_alias = ""
 
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve the browser. It leaves its seat however that ends: a server may refuse to send."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            if self.seat is not None:
+                self.hub.leave(self.seat)
+
     async def connect(self) -> None:
         self.seat = await self.hub.admit(self.scope, self._say, self.close)
         if self.seat is None:
@@ -50,10 +58,6 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self.close()
         else:
             self.hub.hear(self.seat, text_data)
-
-    async def disconnect(self, code: int) -> None:
-        if self.seat is not None:
-            self.hub.leave(self.seat)
 
     async def _say(self, text: str) -> None:
         await self.send(text_data=text)

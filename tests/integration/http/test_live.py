@@ -321,6 +321,23 @@ class Lesser(Watcher):
         return name == "sharding.view_cluster"
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_browser_that_goes_while_it_is_let_in_leaves_no_seat() -> None:
+    async def scene(stage: Stage) -> None:
+        async def receive() -> dict[str, str]:
+            return {"type": "websocket.connect"}
+
+        async def send(message: dict[str, Any]) -> None:
+            assert list(stage.feed.seats)
+            raise ConnectionResetError("the browser is gone")
+
+        with pytest.raises(ConnectionResetError):
+            await stage.application(stage.browser().scope, receive, send)
+        assert not stage.feed.seats
+
+    play(scene)
+
+
 def test_who_says_too_much_is_shown_out() -> None:
     async def scene(stage: Stage) -> None:
         browser = stage.browser()
