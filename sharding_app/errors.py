@@ -106,6 +106,7 @@ STORED: Final[Mapping[str, Stored]] = {
     "sources_changed": "nothing",
     "not_cleared": "nothing",
     "being_reset": "nothing",
+    "no_commits": "nothing",
     "unknown_projection": "nothing",
     "wrong_context": "nothing",
     "state_changed": "nothing",

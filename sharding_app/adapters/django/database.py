@@ -92,7 +92,7 @@ def further_journals() -> list[str]:
 
 def commits(alias: str) -> bool:
     """Whether Django commits there behind an `atomic()`: not with the setting AUTOCOMMIT off."""
-    return bool(connections[alias].settings_dict["AUTOCOMMIT"])
+    return bool(connections[alias].settings_dict.get("AUTOCOMMIT", True))
 
 
 def no_commits(alias: str) -> str:
