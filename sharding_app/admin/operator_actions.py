@@ -84,18 +84,27 @@ def _carry_out(plan: Plan, by: str) -> tuple[bool, str]:
     request = plan.request
     assert request is not None  # noqa: S101 - a plan has work or a request
 
+    is_under_way = False
+
     async def ask(process: Process) -> OperatorReply | None:
+        nonlocal is_under_way
+        is_under_way = True
         return await process.queries.operate(plan.node, request)
 
     try:
         answer = ask_cluster(ask, seconds=OPERATOR_SECONDS)
     except ShardingError as error:
-        return False, str(error)
+        if not is_under_way:
+            return False, str(error)
+        # The loop of this process stood still for longer than a node has to answer.
+        return False, f"{str(error).rstrip('.')}. {_not_known()}"
     if answer is None:
-        return False, _(
-            "No answer in time. The request may have been carried out or not: check before you try again."
-        )
+        return False, f"{_('No answer in time.')} {_not_known()}"
     return answer.ok, answer.text
+
+
+def _not_known() -> str:
+    return _("The request may have been carried out or not: check before you try again.")
 
 
 def _log(request: HttpRequest, admin: ReadOnlyAdmin, plan: Plan) -> LogEntry | None:

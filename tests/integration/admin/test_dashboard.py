@@ -590,6 +590,21 @@ def test_no_answer_is_not_taken_for_a_yes(root: Client, process: FakeProcess) ->
     assert "may have been carried out or not" in text(page)
 
 
+def test_a_loop_that_stands_still_behind_a_request_is_not_taken_for_a_no(
+    root: Client, process: FakeProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = operator_actions.ask_cluster
+
+    def stalls(job: Any, **how: Any) -> Any:
+        ask(job, **how)
+        raise Unavailable("the sharding loop of this process does not answer")
+
+    monkeypatch.setattr(operator_actions, "ask_cluster", stalls)
+    page = text(root.post(f"{BASE}steer/rebalance/", follow=True))
+    assert process.requests
+    assert "does not answer. The request may have been carried out or not" in page
+
+
 def test_without_a_coordinator_nothing_is_asked(root: Client, process: FakeProcess) -> None:
     with connection.cursor() as cursor:
         cursor.execute("UPDATE sharding_coordinator SET incarnation = 'n-gone'")
