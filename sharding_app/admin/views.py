@@ -16,6 +16,7 @@ from django.db import DatabaseError, connections, transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, re_path
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 
@@ -146,6 +147,7 @@ class Views:
             "topic": f"{topic}{'&' if '?' in topic else '?'}{page.seen}" if page.seen else topic,
             "socket": socket_address(request),
             "site_name": self._site.name,
+            "zone": timezone.get_current_timezone_name(),
         }
 
 

@@ -19,13 +19,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.core.handlers.asgi import get_script_prefix as path_of_site
 from django.db import Error, connections
 from django.http import Http404
 from django.urls import NoReverseMatch, get_script_prefix, reverse, set_script_prefix
-from django.utils import translation
+from django.utils import timezone, translation
 
 from sharding_app.adapters.channels.live import End, Say
 from sharding_app.dashboard.permissions import Rights
@@ -54,6 +55,8 @@ class Seat:
     page: str | None = None
     site: str = "admin"
     language: str = ""
+    zone: ZoneInfo | None = None
+    "The page's time zone; None: that of the site."
     user: Any = None
     asked_at: float = 0.0
     "When the user was last read from the database."
@@ -76,8 +79,8 @@ class News:
         }
 
 
-Shown = tuple[str, Rights, str, str]
-"""Page, rights, the dashboard's address and language: all that a rendering depends on."""
+Shown = tuple[str, Rights, str, str, ZoneInfo | None]
+"""Page, rights, the dashboard's address, language, time zone: all that a rendering depends on."""
 
 
 def find_user(scope: Mapping[str, Any]) -> Any:
@@ -139,6 +142,7 @@ class Feed:
             seat.page = None
             return
         seat.language = language if language in dict(settings.LANGUAGES) else settings.LANGUAGE_CODE
+        seat.zone = _zone(said.get("zone"))
         seat.knows.clear()
         self._wake.set()
 
@@ -251,7 +255,14 @@ class Feed:
             seat.user, seat.asked_at = self._find_user(seat.scope), now
         if seat.user is None:
             return None
-        return seat.page or "", Rights.of(seat.user), _base(seat), seat.language
+        return seat.page or "", Rights.of(seat.user), _base(seat), seat.language, seat.zone
+
+
+def _zone(name: object) -> ZoneInfo | None:
+    try:
+        return ZoneInfo(str(name))
+    except (ValueError, KeyError, OSError):
+        return None
 
 
 def _base(seat: Seat) -> str:
@@ -271,8 +282,8 @@ def _news(shown: Shown, look: Look) -> News:
     # Its templates and models need Django's apps, which may not be ready when routes are read.
     from sharding_app.dashboard.pages import build
 
-    page, rights, base, language = shown
-    with translation.override(language):
+    page, rights, base, language, zone = shown
+    with translation.override(language), timezone.override(zone):
         live = build(page, look, rights, base, live=True).live()
     parts = {f"part:{name}": html for name, html in live.pop("parts").items()}
     return News({**parts, **live, "trouble": ""})

@@ -194,7 +194,7 @@
     };
     waitForWords();
     socket.addEventListener("open", () => socket.send(JSON.stringify({
-      page: root.dataset.topic, language: document.documentElement.lang,
+      page: root.dataset.topic, language: document.documentElement.lang, zone: root.dataset.zone,
     })));
     socket.addEventListener("message", (event) => {
       if (state.socket !== socket) return;

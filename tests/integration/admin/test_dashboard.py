@@ -333,6 +333,7 @@ def test_all_times_are_by_the_clock_of_the_site(
     page = root.get(f"{BASE}timeline/").content.decode()
     assert re.findall(r"<title>(\S+) node up", page) == ["05:15:30"]
     assert "05:15:30</time>" in page
+    assert "data-socket" not in page or 'data-zone="Asia/Tokyo"' in page
     assert "2026-03-01 20:15 UTC" in text(root.get(f"{BASE}types/{CART}/"))
     assert f"since {began:%Y-%m-%d %H:%M} UTC" in text(root.get(BASE))
     chart = root.get(f"{BASE}charts/").content.decode()

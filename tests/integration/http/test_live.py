@@ -287,6 +287,33 @@ def test_links_stay_below_the_path_of_the_site_and_in_the_language_of_the_page()
     play(scene)
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("rows")
+@pytest.mark.parametrize(
+    ("zone", "shown"),
+    [
+        ("Asia/Tokyo", "05:15:30"),
+        ("UTC", "20:15:30"),
+        ("../etc", "20:15:30"),
+        ("Asia", "20:15:30"),
+        ("", "20:15:30"),
+    ],
+)
+def test_times_are_by_the_clock_of_the_page(zone: str, shown: str) -> None:
+    """A middleware may have activated the user's time zone for the page."""
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE sharding_decision SET at = '2026-03-01 20:15:30Z'")
+
+    async def scene(stage: Stage) -> None:
+        browser = stage.browser()
+        assert (await browser.connect(SECONDS))[0]
+        await browser.send_to(json.dumps({"page": "timeline/", "language": "en", "zone": zone}))
+        assert f">{shown}</time>" in (await news(browser))["parts"]["decisions"]
+        await browser.disconnect()
+
+    play(scene)
+
+
 @pytest.mark.usefixtures("rows")
 def test_a_page_is_rendered_once_for_all_who_may_see_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     built = pages.build
