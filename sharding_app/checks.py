@@ -21,7 +21,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.utils.module_loading import import_string
 
-from sharding_app.adapters.django.database import commits, no_commits
+from sharding_app.adapters.django.database import no_commits
 from sharding_app.adapters.django.leases import lease_factory
 from sharding_app.adapters.postgres import probe
 from sharding_app.adapters.postgres.conninfo import from_django_settings
@@ -197,7 +197,7 @@ def check_databases(app_configs: Apps = None, **_: Any) -> Messages:
     used = {settings.database, settings.lifeline_database, *settings.further_journals}
     used |= {each.database for each in projections.all().values() if each.database is not None}
     for alias in sorted(used & set(connections)):
-        if not commits(alias):
+        if not connections[alias].settings_dict.get("AUTOCOMMIT", True):
             hint = "Leave AUTOCOMMIT out there. For code that needs it off, make another alias of the same database."
             found.append(_error("E016", no_commits(alias), hint))
     if not found and probe.looks_pooled(_conninfo(settings.lifeline_database)):

@@ -172,6 +172,6 @@ async def test_a_connection_that_a_receiver_has_spoiled_ends_no_later_signals(
         thread = SignalThread()
         for work in (spoil, mend, ran.set):
             thread(work)
-        await until(ran.is_set)
+        assert await asyncio.to_thread(ran.wait, 30.0)
         there.inc_thread_sharing()
         await asyncio.to_thread(there.close)
