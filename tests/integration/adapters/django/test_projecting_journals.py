@@ -712,9 +712,15 @@ def test_the_next_life_of_an_archived_entity_that_has_caught_up_is_seen(journals
 
     in_time(is_passed)
     assert archived(journals, entity) == "projections"
-    here.tidied()
-    work.tidied()
-    assert archived(journals, entity) == ""
+
+    def is_archived() -> bool:
+        """A transaction of another test may hold back what positions may pass."""
+        moves(journals, work)
+        here.tidied()
+        work.tidied()
+        return archived(journals, entity) == ""
+
+    in_time(is_archived)
     journals.there.append(entity, 21, 22, 23, first=1)
     journals.there.commit()
     run(work)
