@@ -549,13 +549,14 @@ class Injector:
 
         The end of a session comes behind an answer that is still on its way. So a node that waits
         for the answers of both notices neither end before the first of them. A node whose main loop
-        stands still for longer than the limit neither pings nor listens.
+        stands still for longer than the limit neither pings nor listens, until the next ping after
+        its loop has gone on.
         """
         sessions = node.lifelines()
         if len(sessions) < 2:
             return None
         self._count(fault.kind)
-        waits = all(each.awaited for each in sessions)
+        waits = all(each.awaited or each.on_end is None for each in sessions)
         for each in sessions:
             self.world.server.sessions.end(each)
         until_the_next_ping = node.process.stood_still + LIFELINE.ping_interval_seconds
