@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from asyncio import events
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -59,6 +60,8 @@ class Process:
         self.life = Life.RUNNING
         self._asleep = 0.0
         self._stands_since: float | None = None
+        self._stood = 0.0, -math.inf
+        "Length and end of the last time in which it stood still."
         self.loops: list[SimLoop] = []
         self.index = len(scheduler.burials)
         scheduler.burials.append(self.bury)
@@ -100,17 +103,22 @@ class Process:
         self._count_time()
         self.loops[0].schedule_turn()
 
-    @property
-    def stood_still(self) -> float:
-        """Seconds for which the process has been paused, or its first loop blocked, until now."""
-        return 0.0 if self._stands_since is None else self.scheduler.now - self._stands_since
+    def stood_still(self, lately: float) -> float:
+        """Seconds for which the process has been paused, or its first loop blocked, until now or
+        until a moment that is less than `lately` seconds ago.
+        """
+        if self._stands_since is not None:
+            return self.scheduler.now - self._stands_since
+        seconds, until = self._stood
+        return seconds if self.scheduler.now - until < lately else 0.0
 
     def _count_time(self) -> None:
         """Note that the process begins, or ceases, to stand still."""
         if self.life is Life.PAUSED or self.loops[0].blocked:
             self._stands_since = self.scheduler.now if self._stands_since is None else self._stands_since
         elif self._stands_since is not None:
-            self._asleep += self.scheduler.now - self._stands_since
+            self._stood = self.scheduler.now - self._stands_since, self.scheduler.now
+            self._asleep += self._stood[0]
             self._stands_since = None
 
     def crash(self) -> None:

@@ -556,10 +556,11 @@ class Injector:
         if len(sessions) < 2:
             return None
         self._count(fault.kind)
-        waits = all(each.awaited or each.on_end is None for each in sessions)
+        waits = all(each.awaited for each in sessions)
         for each in sessions:
             self.world.server.sessions.end(each)
-        until_the_next_ping = node.process.stood_still + LIFELINE.ping_interval_seconds
+        ping = LIFELINE.ping_interval_seconds
+        until_the_next_ping = node.process.stood_still(ping * (1 + DRIFT)) + ping
         deaf = until_the_next_ping * (1 + DRIFT) >= LIFELINE.loop_stall_limit_seconds
         if waits or node.process.stopped or deaf or node.name in self.world.conditions.cut_off:
             self.world.overlaps.begins(sessions[0].client)
