@@ -154,8 +154,8 @@ class Views:
 def _unbound(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     """Keep the view out of transactions of the request, on any database.
 
-    A note made before an action stays, what is said to be done in a journal is committed, and a
-    reset of rows elsewhere has two commits.
+    The line of the history that comes before an action stays, whatever happens to the request. The
+    page says that an action is done behind its commit. A reset of rows elsewhere has two commits.
     """
     for alias in connections:
         view = transaction.non_atomic_requests(using=alias)(view)
