@@ -6,11 +6,16 @@ from typing import Any
 import pytest
 
 from sharding_app.errors import Unavailable
+from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
+from sharding_app.protocol.records import ShardRow
 from sharding_app.testing.simulation.in_memory import LAMP
 from sharding_app.testing.simulation.memory_checker import MemoryChecker
 from sharding_app.testing.simulation.promises import Call, PromiseBroken
 
 NAME = f"{LAMP.name}/l"
+Home = tuple[Incarnation, Epoch]
+HOME = Incarnation("n1-1"), Epoch(1)
+NEXT = Incarnation("n2-1"), Epoch(2)
 
 
 class Lamp:
@@ -27,6 +32,7 @@ class Stage:
     def __init__(self) -> None:
         self.broken: list[PromiseBroken] = []
         self.by_token: dict[str, Call] = {}
+        self.rows: dict[tuple[str, int], ShardRow] = {}
         self.world = self._made()
         self.judge = MemoryChecker(self.world)
         self.calls = 0
@@ -35,6 +41,7 @@ class Stage:
         return SimpleNamespace(
             now=0.0, broke=self.broken.append, transition=lambda *_: None,
             witness=SimpleNamespace(by_token=self.by_token),
+            shard_of=lambda *_: 0, server=SimpleNamespace(cluster=SimpleNamespace(shards=self.rows)),
         )  # fmt: skip
 
     def call(self, *tokens: str, began: float = 0.0, repeated: bool = False, client: str = "c") -> Call:
@@ -44,12 +51,19 @@ class Stage:
             self.by_token.setdefault(each, made)
         return made
 
-    def handle(self, lamp: Lamp, *tokens: str, at: float = 0.0, apart: bool = False) -> None:
+    def handle(
+        self, lamp: Lamp, *tokens: str, at: float = 0.0, apart: bool = False, home: Home = HOME
+    ) -> None:
         self.world.now = at
-        self.judge.handles(lamp, apart=apart, heard=True)  # type: ignore[arg-type]
+        self.judge.handles(lamp, home, apart=apart, heard=True)  # type: ignore[arg-type]
         for each in tokens:
             lamp.tokens.append(each)
             self.judge.notes(lamp, each)  # type: ignore[arg-type]
+
+    def fail_over(self, home: Home) -> None:
+        """Let the server go back in time, to a row that names this home."""
+        self.rows[LAMP.name, 0] = ShardRow(LAMP.name, ShardId(0), home[1], home[0], "home")
+        self.judge.went_back()
 
     def answer(self, call: Call, value: object = None, error: BaseException | None = None) -> str | None:
         """End a call. Return the name of the promise that the answer breaks."""
@@ -154,3 +168,30 @@ def test_what_no_object_has_noted_was_not_acknowledged() -> None:
     stage = Stage()
     stage.handle(Lamp(stage))
     assert stage.answer(stage.call("a"), 2) == "acknowledged_is_stored"
+
+
+def test_a_failover_that_loses_a_move_gives_the_former_home_its_objects_back() -> None:
+    stage = Stage()
+    stage.call("a")
+    gone, former, present = Lamp(stage), Lamp(stage), Lamp(stage)
+    stage.handle(gone)
+    stage.handle(former, "a", at=1.0)
+    stage.handle(present, at=2.0, home=NEXT)
+    late = stage.call(began=3.0)
+    assert stage.answer(late, (2, "a")) == "reads_are_linearizable"
+    stage.fail_over(HOME)
+    stage.handle(former, at=4.0)
+    assert stage.answer(stage.call(began=4.0), (2, "a")) is None
+    assert stage.answer(stage.call(began=5.0), (1, "life 3")) == "reads_are_linearizable"
+    stage.handle(gone, at=6.0)
+    assert stage.answer(stage.call(began=6.0), (1, "life 1")) == "reads_are_linearizable"
+
+
+def test_a_failover_that_loses_no_move_gives_no_object_back() -> None:
+    stage = Stage()
+    former, present = Lamp(stage), Lamp(stage)
+    stage.handle(former)
+    stage.handle(present, at=1.0, home=NEXT)
+    stage.fail_over(NEXT)
+    stage.handle(former, at=2.0)
+    assert stage.answer(stage.call(began=2.0), (1, "life 1")) == "reads_are_linearizable"

@@ -587,7 +587,7 @@ class Witness:
         self._live[run] = self.world.registry.begins(entity, node, made, shard)
         if made.name in IN_MEMORY:
             apart = self.world.overlaps.excuses(node.incarnation)
-            self.memory.handles(entity, apart=apart, heard=heard)
+            self.memory.handles(entity, (now.node, now.epoch), apart=apart, heard=heard)
         last = self._last.get(name)
         if last is not None and last.epoch > now.epoch and self.world.overlaps.excuses(now.node):
             self.world.transition("former home", "let go unheard", "handles")

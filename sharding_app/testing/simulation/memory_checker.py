@@ -12,6 +12,9 @@ that it judges:
 
 A node that the server has let go unheard may handle commands beside its successor (`overlaps`).
 What it handles then has no place in the order.
+
+A failover may lose that a shard moved. Then its former home is the home again, and the objects that
+it still has go on.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from sharding_app.testing.simulation.promises import Call, PromiseBroken
 
 if TYPE_CHECKING:
     from sharding_app.entities.base import Entity
+    from sharding_app.protocol.ids import Epoch, Incarnation
     from sharding_app.testing.simulation.workload import Book
     from sharding_app.testing.simulation.world import World
 
@@ -40,7 +44,7 @@ TRANSITIONS = (
 class Life:
     """An object of an entity."""
 
-    __slots__ = ("apart", "ended", "notes", "outlives")
+    __slots__ = ("apart", "ended", "home", "notes", "outlives", "regains")
 
     def __init__(self, token: str) -> None:
         self.notes: list[tuple[str, float]] = [(token, float("-inf"))]
@@ -51,6 +55,10 @@ class Life:
         "Its node was let go unheard."
         self.outlives = False
         "It was there when the server went back in time."
+        self.home: tuple[Incarnation, Epoch] | None = None
+        "Where it has handled something."
+        self.regains = False
+        "The server has lost that its shard moved away from its home."
 
     def shows(self, seen: int, last: str) -> bool:
         """Whether it has had that many notes, and `last` is the last one of them."""
@@ -83,11 +91,16 @@ class MemoryChecker:
         self._made[token] = Life(token)
         return token
 
-    def handles(self, entity: Entity, *, apart: bool, heard: bool) -> None:
+    def handles(self, entity: Entity, home: tuple[Incarnation, Epoch], *, apart: bool, heard: bool) -> None:
         """Note that an object begins to handle something. `heard`: its node knows the lineage."""
         life = self._made[_first(entity)]
         lives = self._lives.setdefault(_name(entity), [])
+        life.home = home
         life.apart = life.apart or apart
+        if life.regains and heard:
+            life.regains = False
+            life.ended = float("inf")
+            lives.remove(life)
         if life.outlives and heard:
             life.outlives = False
             self._world.transition(MEMORY, "lives", "lives through a failover")
@@ -131,8 +144,11 @@ class MemoryChecker:
 
     def went_back(self) -> None:
         """Note that the server has gone back in time: objects in memory stay."""
-        for lives in self._lives.values():
+        for name, lives in self._lives.items():
             lives[-1].outlives = True
+            there = [life for life in lives if life.home == self._home_by_the_rows(name)]
+            for life in lives:
+                life.regains = life in there[-1:] and life is not lives[-1]
 
     # -- From clients ------------------------------------------------------------------------------
 
@@ -162,6 +178,11 @@ class MemoryChecker:
         return chain.from_iterable(self._noted.values())
 
     # -- Inside ------------------------------------------------------------------------------------
+
+    def _home_by_the_rows(self, name: str) -> tuple[Incarnation, Epoch] | None:
+        made, _, entity = name.partition("/")
+        row = self._world.server.cluster.shards.get((made, self._world.shard_of(made, entity)))
+        return None if row is None or row.home is None else (row.home, row.epoch)
 
     def _was_noted(self, call: Call) -> None:
         noted = self._noted.get(call.entity, {})
