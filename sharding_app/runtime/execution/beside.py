@@ -137,7 +137,7 @@ class Beside:
     @property
     def most_waiting(self) -> int:
         """Largest number of answers that wait for one commit."""
-        return max(map(len, self._asked.values()), default=0)
+        return max(map(len, self._asked.values())) if self._asked else 0
 
     def takes(self, slot: Resident, source: Incarnation, message: Deliver) -> bool:
         """Answer a query that would have to wait. False: it has to."""

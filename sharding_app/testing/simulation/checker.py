@@ -930,26 +930,26 @@ class Witness:
             self._memory_is_bounded(node)
             self.world.registry.look()
             self.world.judge.look()
+        homes, me, most = self.homes, node.incarnation, node.config.mailbox_size + 1
         for host in all_hosts(node):
-            beside = host.execution.beside
-            if beside is not None and beside.most_waiting > node.config.mailbox_size + 1:
+            beside, name = host.execution.beside, host.type.name
+            if beside is not None and beside.most_waiting > most:
                 detail = f"{beside.most_waiting} answers wait for a commit"
-                raise PromiseBroken(9, "memory_is_bounded", detail, host.type.name)
+                raise PromiseBroken(9, "memory_is_bounded", detail, name)
             for number, shard in host.shards.items():
-                home = self.homes.get((host.type.name, number, shard.epoch))
-                if home != node.incarnation:
+                home = homes.get((name, number, shard.epoch))
+                if home != me:
                     raise PromiseBroken(
                         7, "hosts_what_the_row_says",
-                        f"{node.incarnation} hosts it at epoch {shard.epoch}, whose home is {home}",
-                        f"{host.type.name}/{number}",
+                        f"{me} hosts it at epoch {shard.epoch}, whose home is {home}", f"{name}/{number}",
                     )  # fmt: skip
+                limit = shard.mailbox_limit + 1
                 for slot in shard.slots.values():
                     # A command that had its turn and could not begin is put back, beside a full
                     # mailbox.
-                    if slot.mailbox is not None and len(slot.mailbox) > shard.mailbox_limit + 1:
-                        raise PromiseBroken(
-                            9, "memory_is_bounded", f"{len(slot.mailbox)} in a mailbox", slot.id
-                        )
+                    mailbox = slot.mailbox
+                    if mailbox is not None and len(mailbox) > limit:
+                        raise PromiseBroken(9, "memory_is_bounded", f"{len(mailbox)} in a mailbox", slot.id)
 
     def _lease_is_earned(self, node: Node) -> None:
         """Compare a node's belief in its lease with the server's side.

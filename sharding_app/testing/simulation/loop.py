@@ -141,9 +141,8 @@ class SimFuture(asyncio.Future[Any]):
     seed.
     """
 
-    def __init__(self, *, loop: SimLoop) -> None:
-        super().__init__(loop=loop)
-        self._sim_hash = next(loop.numbers)
+    _sim_hash: int
+    "Set by the loop that makes it."
 
     def __hash__(self) -> int:
         return self._sim_hash
@@ -196,13 +195,12 @@ class SimLoop(_Base):
             and self.process.life is Life.RUNNING
         ):
             self._turn_scheduled = True
-            scheduler = self.scheduler
-            scheduler.push(scheduler.now + scheduler.turn_delay(), self._turn)
+            self.scheduler.push_turn(self._turn)
 
     def _turn(self) -> None:
         self._turn_scheduled = False
-        process, scheduler, ready = self.process, self.scheduler, self._ready
-        if process.life is not Life.RUNNING or self.blocked or not ready:
+        process, scheduler, ready, running = self.process, self.scheduler, self._ready, Life.RUNNING
+        if process.life is not running or self.blocked or not ready:
             return
         scheduler.turns += 1
         scheduler.digest = hash((scheduler.digest, scheduler.now, process.index, len(ready)))
@@ -217,13 +215,13 @@ class SimLoop(_Base):
                 handle = ready.popleft()
                 if not handle._cancelled:
                     handle._run()
-                if process.stopped:
+                if process.life is not running:
                     break
         finally:
             _set_running_loop(None)
         if ready:
             self.schedule_turn()
-        if scheduler.on_turn is not None:
+        if scheduler.on_turn is not None and not scheduler.turns % scheduler.looks_every:
             scheduler.on_turn(process.name)
 
     def _look_for_spinning(self) -> None:
@@ -312,7 +310,9 @@ class SimLoop(_Base):
         """Cancelled timers are skipped when they come due."""
 
     def create_future(self) -> asyncio.Future[Any]:
-        return SimFuture(loop=self)
+        future = SimFuture(loop=self)
+        future._sim_hash = next(self.numbers)
+        return future
 
     def create_task(
         self, coro: Generator[Any, None, T] | Coroutine[Any, Any, T], *, name: object = None, **kwargs: Any

@@ -199,16 +199,16 @@ class Registry:
             self._is_stored(made, entity)
         homes: dict[ShardKey, Incarnation] = {}
         for node in self._live_nodes():
+            me = node.incarnation
             for host in all_hosts(node):
+                name = host.type.name
                 for number, shard in host.shards.items():
                     if shard.stopped:
                         continue
-                    other = homes.setdefault((host.type.name, number), node.incarnation)
-                    if other != node.incarnation:
-                        raise PromiseBroken(
-                            2, "one_home", f"{other} and {node.incarnation} both host it",
-                            f"{host.type.name}/{number}",
-                        )  # fmt: skip
+                    other = homes.setdefault((name, number), me)
+                    if other != me:
+                        detail = f"{other} and {me} both host it"
+                        raise PromiseBroken(2, "one_home", detail, f"{name}/{number}")
         self._look_at_coordinators()
 
     def missing(self) -> list[str]:

@@ -8,9 +8,9 @@ histories.
 from __future__ import annotations
 
 import asyncio
-import heapq
 from asyncio import events
 from collections.abc import Callable
+from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
@@ -40,14 +40,16 @@ class Event:
 class Scheduler:
     """The heap, the time and the chance of one world."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, *, looks_every: int = 1) -> None:
         self.random = Random(seed)
         self.now = 0.0
         self.turns = 0
         "Turns of loops taken so far."
         self.digest = 0
         self.on_turn: Callable[[str], None] | None = None
-        "Called with a process's name after each turn of its loops: here promises are checked."
+        "Called with a process's name after some turns of loops: here promises are checked."
+        self.looks_every = looks_every
+        "Number of turns from one such call to the next."
         self.on_error: Callable[[str, dict[str, Any]], None] | None = None
         "Called with a process's name and every exception that no task or handler took."
         self.on_spin: Callable[[str, str], None] | None = None
@@ -60,7 +62,8 @@ class Scheduler:
     def push(self, when: float, callback: Callable[[], object]) -> None:
         """Have a callback called at a time; equal times keep the order of the calls."""
         self._pushed += 1
-        heapq.heappush(self._heap, (max(when, self.now), self._pushed, callback))
+        at = when if when > self.now else self.now  # noqa: FURB136  (one call less for each event)
+        heappush(self._heap, (at, self._pushed, callback))
 
     def later(self, delay: float, callback: Callable[[], object]) -> Event:
         """Call a callback after a delay, outside of any process.
@@ -71,15 +74,18 @@ class Scheduler:
         self.push(event.when, event.fire)
         return event
 
-    def turn_delay(self) -> float:
+    def push_turn(self, turn: Callable[[], object]) -> None:
+        """Have a loop's turn called after a delay by chance."""
         chance = self.random.random()
-        return TURN_SECONDS + chance * chance * chance * TURN_JITTER_SECONDS
+        self._pushed += 1
+        delay = TURN_SECONDS + chance * chance * chance * TURN_JITTER_SECONDS
+        heappush(self._heap, (self.now + delay, self._pushed, turn))
 
     def step(self) -> bool:
         """Run the next event. False: nothing is left."""
         if not self._heap:
             return False
-        when, _, callback = heapq.heappop(self._heap)
+        when, _, callback = heappop(self._heap)
         self.now = when
         callback()
         return True
@@ -96,7 +102,7 @@ class Scheduler:
             if outer_task is not None:
                 asyncio.tasks._leave_task(outer, outer_task)
             events._set_running_loop(None)
-        heap, pop = self._heap, heapq.heappop
+        heap = self._heap
         try:
             while True:
                 if until is not None and until():
@@ -105,7 +111,7 @@ class Scheduler:
                     if deadline is not None:
                         self.now = max(self.now, deadline)
                     return False
-                self.now, _, callback = pop(heap)
+                self.now, _, callback = heappop(heap)
                 callback()
         finally:
             events._set_running_loop(outer)

@@ -93,7 +93,8 @@ class Coverage:
         `presence`: count only whether it is there.
         """
         before = cls.__dict__.get(attribute)
-        setattr(cls, attribute, _Watched(self.transitions, machine, attribute, before, presence))
+        kind = _WatchedSlot if hasattr(before, "__set__") else _Watched
+        setattr(cls, attribute, kind(self.transitions, machine, attribute, before, presence))
         try:
             yield
         finally:
@@ -104,9 +105,8 @@ class Coverage:
 
 
 class _Watched:
-    """An attribute that counts its changes.
-
-    Its value stays in the slot, or in the instance's dict.
+    """An attribute that counts its changes. Its value stays in the instance's dict: without a
+    `__get__` here Python reads it from there.
     """
 
     def __init__(
@@ -121,33 +121,36 @@ class _Watched:
         self._counts = counts
         self._machine = machine
         self._attribute = attribute
-        self._slot = slot if hasattr(slot, "__set__") else None
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        if instance is None:
-            return self
-        return self._read(instance)
+        self._slot = slot
 
     def __set__(self, instance: Any, value: Any) -> None:
         try:
             before = self._name(self._read(instance))
-        except AttributeError:
+        except (AttributeError, KeyError):
             before = ""
         after = self._name(value)
         if before != after:
             self._counts[self._machine, before, after] += 1
-        if self._slot is not None:
-            self._slot.__set__(instance, value)
-        else:
-            instance.__dict__[self._attribute] = value
+        self._write(instance, value)
 
     def _read(self, instance: Any) -> Any:
-        if self._slot is not None:
-            return self._slot.__get__(instance, type(instance))
-        try:
-            return instance.__dict__[self._attribute]
-        except KeyError:
-            raise AttributeError(self._attribute) from None
+        return instance.__dict__[self._attribute]
+
+    def _write(self, instance: Any, value: Any) -> None:
+        instance.__dict__[self._attribute] = value
+
+
+class _WatchedSlot(_Watched):
+    """The same of a slot, in which the value stays."""
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else self._slot.__get__(instance)
+
+    def _read(self, instance: Any) -> Any:
+        return self._slot.__get__(instance)
+
+    def _write(self, instance: Any, value: Any) -> None:
+        self._slot.__set__(instance, value)
 
 
 def _name(value: object) -> str:

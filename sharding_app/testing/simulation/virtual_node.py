@@ -120,7 +120,7 @@ class VirtualNode:
         self.process: Process
         self._beside: SimLoop
         "The loop of its lifeline."
-        self.runner: NodeRunner
+        self.runner: NodeRunner | None = None
         self.incarnations: list[Incarnation] = []
         "Incarnations of the present process."
         self.is_leaving = False
@@ -129,7 +129,7 @@ class VirtualNode:
     @property
     def node(self) -> Node | None:
         """The present incarnation; of a dead process, the last one."""
-        return self.runner.node if hasattr(self, "runner") else None
+        return None if self.runner is None else self.runner.node
 
     @property
     def runs(self) -> bool:
@@ -152,20 +152,19 @@ class VirtualNode:
         )
         self.is_leaving = False
         self.incarnations = []
-        if hasattr(self, "runner"):
-            del self.runner  # the dead process's
+        self.runner = None
         loop = SimLoop(self.process)
         self._beside = SimLoop(self.process)
         loop.call_soon(self._begin, loop)
 
     def _begin(self, loop: SimLoop) -> None:
-        self.runner = NodeRunner(
+        runner = self.runner = NodeRunner(
             config_of(self.world, self.name, self.number, self.version),
             list(self.world.cast.types),
             self._ports,
             self._next_incarnation,
         )
-        loop.create_task(self._live(), name=f"{self.name} lives")
+        loop.create_task(self._live(runner), name=f"{self.name} lives")
 
     def crash(self) -> None:
         """kill -9.
@@ -203,13 +202,13 @@ class VirtualNode:
 
     def leave(self) -> None:
         """SIGTERM: stop in order, then exit."""
-        if self.runs and not self.is_leaving and hasattr(self, "runner"):
+        if self.runs and not self.is_leaving and self.runner is not None:
             self.is_leaving = True
             self.process.loops[0].call_soon_threadsafe(self.runner.request_stop, LEAVE_SECONDS)
 
-    async def _live(self) -> None:
+    async def _live(self, runner: NodeRunner) -> None:
         try:
-            await self.runner.run()
+            await runner.run()
         except Exception as error:  # noqa: BLE001  (whatever it is, it is a mistake of ours)
             self.world.broke(PromiseBroken(0, "runs_without_mistakes", f"{self.name}: {error!r}"))
         self.world.trace.note(self.name, None, "exits")

@@ -120,7 +120,7 @@ class World:
         "Version of the application that is deployed now."
         self.calm = False
         "No fault is going on, and there was none for a while."
-        self.scheduler = Scheduler(seed)
+        self.scheduler = Scheduler(seed, looks_every=LOOK_EVERY)
         self.coverage = Coverage()
         self.conditions = Conditions(seed, self.coverage.faults)
         self.conditions.direct = direct
@@ -353,8 +353,6 @@ class World:
         self.transition("request", before, after)
 
     def _after_turn(self, process: str) -> None:
-        if self.scheduler.turns % LOOK_EVERY:
-            return
         found = self._by_process.get(process)
         if found is not None and found.node is not None and found.process.life is Life.RUNNING:
             self.witness.look(found.node)
