@@ -449,9 +449,16 @@ def _server(alias: str, conninfo: dict[str, Any]) -> Messages:
         hint = "Set full_page_writes = on, unless the file system never tears pages."
         found.append(_warning("W006", text, hint))
     # Missing tables are no finding: this runs before `migrate` makes them.
-    if unfenced := probe.schema_facts(conninfo).unfenced_tables:
+    schema = probe.schema_facts(conninfo)
+    hint = "A trigger was dropped or disabled, perhaps for a restore. Enable it, or migrate sharding to zero and back."
+    if unfenced := schema.unfenced_tables:
         text = f"Tables of {alias!r} without their fence: {', '.join(unfenced)}. Two nodes could write one entity."
-        hint = "A trigger was dropped or disabled, perhaps for a restore. Enable it, or migrate sharding to zero and back."
+        found.append(_error("E013", text, hint))
+    if lost := schema.lost_triggers:
+        text = (
+            f"Triggers of {alias!r} are missing or off: {', '.join(lost)}. Messages and timers of a type would stay "
+            "undelivered, or its events find no partition."
+        )
         found.append(_error("E013", text, hint))
     return found
 

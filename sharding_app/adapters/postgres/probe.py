@@ -4,7 +4,7 @@ Contract: changes nothing, waits `connect_seconds` at most for the connection, r
 when there is none.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -40,10 +40,12 @@ class ServerFacts(msgspec.Struct, frozen=True):
 
 
 class SchemaFacts(msgspec.Struct, frozen=True):
-    """Whether the tables and the fence are in place."""
+    """Whether the tables, the fence and the other triggers are in place."""
 
     missing_tables: tuple[str, ...]
     unfenced_tables: tuple[str, ...]
+    lost_triggers: tuple[str, ...] = ()
+    "Those that fence nothing, and are missing or off, each with its table."
 
 
 def server_facts(conninfo: Conninfo, *, connect_seconds: int = 5) -> ServerFacts:
@@ -55,15 +57,21 @@ def server_facts(conninfo: Conninfo, *, connect_seconds: int = 5) -> ServerFacts
 
 
 def schema_facts(conninfo: Conninfo, *, connect_seconds: int = 5) -> SchemaFacts:
-    """Look for our tables on the search path, and for a fence on each that needs one, switched on
-    for every session.
+    """Look for our tables on the search path, and for a fence and other triggers on each that needs
+    them, switched on for every session.
     """
     with _connected(conninfo, connect_seconds) as connection:
         rows = connection.execute(QUERIES["schema_facts"]).fetchall()
     return SchemaFacts(
-        missing_tables=tuple(table for table, found, _ in rows if not found),
-        unfenced_tables=tuple(table for table, found, fenced in rows if found and not fenced),
+        missing_tables=tuple(table for table, found, _, _ in rows if not found),
+        unfenced_tables=tuple(table for table, found, fenced, _ in rows if found and not fenced),
+        lost_triggers=lost_triggers(rows),
     )
+
+
+def lost_triggers(rows: Iterable[tuple[Any, ...]]) -> tuple[str, ...]:
+    """Return what rows of `schema_facts` say of triggers that fence nothing."""
+    return tuple(f"{each} on sharding_{table}" for table, found, _, lost in rows if found for each in lost)
 
 
 def way_to(conninfo: Conninfo, *, connect_seconds: int = 5) -> Way:

@@ -92,6 +92,12 @@ def usable(look: Look) -> Iterator[Finding]:
                 "could write one entity.", where,
                 "Switch the triggers on (ALTER TABLE ... ENABLE TRIGGER), or make the tables with migrate. See sharding.E013.",
             )  # fmt: skip
+        if further.lost_triggers:
+            yield error(
+                "D117", f"The journal {facts.name!r} has triggers that are missing or off: {', '.join(further.lost_triggers)}. "
+                "Messages and timers of a type would stay undelivered, or its events find no partition.", where,
+                "Switch them on (ALTER TABLE ... ENABLE TRIGGER), or make the tables with migrate. See sharding.E013.",
+            )  # fmt: skip
 
 
 def connections(look: Look) -> Iterator[Finding]:

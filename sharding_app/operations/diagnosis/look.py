@@ -159,6 +159,8 @@ class FurtherLook:
     facts: JournalFacts
     unfenced: tuple[str, ...] = ()
     "Tables there without a fence that is on."
+    lost_triggers: tuple[str, ...] = ()
+    "Other triggers there that are missing or off, each with its table."
     room: int = 0
     "Connections for ordinary roles of its server; 0: not known."
     sessions: int = 0

@@ -5,6 +5,7 @@ cluster's own database alone.
 from django.db import connections
 
 from sharding_app.adapters.django.database import run_query, steady_reads
+from sharding_app.adapters.postgres.probe import lost_triggers
 from sharding_app.operations.diagnosis.look import FurtherLook
 from sharding_app.operations.diagnosis.postgres import room_of
 from sharding_app.operations.each_journal import ask
@@ -35,7 +36,8 @@ def _read(alias: str, facts: JournalFacts) -> FurtherLook:
     lying = epochs_here(facts.name) if left else {}
     return FurtherLook(
         facts=facts,
-        unfenced=tuple(f"sharding_{table}" for table, found, fenced in fences if found and not fenced),
+        unfenced=tuple(f"sharding_{table}" for table, found, fenced, _ in fences if found and not fenced),
+        lost_triggers=lost_triggers(fences),
         room=room_of(settings),
         sessions=len(names),
         ours=sum(each.startswith("sharding/n-") for each in names),

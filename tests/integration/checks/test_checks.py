@@ -352,6 +352,11 @@ def test_the_server_itself(ask: Ask, own_postgres: OwnPostgres, monkeypatch: pyt
     schema = SchemaFacts(missing_tables=(), unfenced_tables=("sharding_event",))
     monkeypatch.setattr(probe, "schema_facts", lambda _: schema)
     assert ids(ask()) == ["sharding.E013"]
+    schema = SchemaFacts(missing_tables=(), unfenced_tables=(), lost_triggers=("x on sharding_type",))
+    monkeypatch.setattr(probe, "schema_facts", lambda _: schema)
+    [lost] = ask()
+    assert ids([lost]) == ["sharding.E013"]
+    assert "x on sharding_type" in lost.msg
     monkeypatch.undo()
 
     own_postgres.stop()

@@ -145,7 +145,9 @@ def bad(what: str = "event 'Added' of version 1", kind: Literal["event", "snapsh
 def second(own: str = "1/1", **changes: Any) -> Look:
     """A look at two journals, the second of which is changed so."""
     more = {
-        name: changes.pop(name) for name in ("unfenced", "room", "refuted", "deserted") if name in changes
+        name: changes.pop(name)
+        for name in ("unfenced", "lost_triggers", "room", "refuted", "deserted")
+        if name in changes
     }
     given = {"database": changes.pop("database")} if "database" in changes else {}
     first = FurtherLook(facts=JournalFacts(name="", weight=1.0, place=own))
@@ -181,6 +183,7 @@ CASES: list[tuple[str, str, Look, str]] = [
     ("D115", "error", second(other="c"), "leads to the database of the journal 'c'"),
     ("D116", "error", second(known_place="7/2"), "knows that journal at 7/2"),
     ("D117", "error", second(unfenced=("sharding_event",)), "sharding_event"),
+    ("D117", "error", second(lost_triggers=("sharding_x on sharding_type",)), "sharding_x on sharding_type"),
     ("D106", "note", second(moves=(moves(are_over=True),)), "2 shards of T have left a copy"),
     ("D107", "warning", second(moves=(moves(),)), "for 20 min, and no command is at work"),
     ("D119", "error", second(refuted=(("T", 3, "c"),)), "1 shard lies in the journal 'b', but that says"),

@@ -104,6 +104,7 @@ def test_only_the_clusters_alias_gets_tables(
     }
     assert schema_facts(empty).missing_tables == ()
     assert schema_facts(empty).unfenced_tables == ()
+    assert schema_facts(empty).lost_triggers == ()
     back = [["migrate", "sharding", "zero", "--database", name] for name in databases]
     found = run_site(databases, back, {"DATABASE": "cluster"})
     assert all(not ours(tables) for tables in found.values())
@@ -146,6 +147,20 @@ def test_missing_tables_and_fences_are_seen(empty: dict[str, Any]) -> None:
         admin.execute("ALTER TABLE sharding_event DISABLE TRIGGER sharding_fence")
         admin.execute("DROP TRIGGER sharding_fence_update ON sharding_snapshot")
     assert schema_facts(empty).unfenced_tables == ("event", "snapshot")
+
+
+def test_other_triggers_that_are_missing_are_seen(empty: dict[str, Any]) -> None:
+    """Without the first, no home looks for the messages of a type."""
+    make_tables(empty)
+    assert schema_facts(empty).lost_triggers == ()
+    with psycopg.connect(**empty, autocommit=True) as admin:
+        admin.execute("ALTER TABLE sharding_message DISABLE TRIGGER sharding_uses_messages")
+        admin.execute("DROP TRIGGER sharding_partition_type ON sharding_type")
+    assert schema_facts(empty).unfenced_tables == ()
+    assert schema_facts(empty).lost_triggers == (
+        "sharding_partition_type on sharding_type",
+        "sharding_uses_messages on sharding_message",
+    )
 
 
 @pytest.mark.django_db(transaction=True)
