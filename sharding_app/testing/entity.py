@@ -117,7 +117,8 @@ class Scenario:
 
     def advance(self, seconds: float | timedelta) -> Self:
         """Let time pass; timers that come due call their commands, and the last of these counts as
-        the last call.
+        the last call. If durable ones fail, the others go on, and the first error is that of the
+        call.
         """
         self.reply = self.error = None
         try:

@@ -14,7 +14,7 @@ import contextlib
 import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
@@ -115,6 +115,8 @@ class LocalHost:
         self.cancelled: list[str] = []
         #: Its durable timers, by key.
         self.timers: dict[str, Timer] = {}
+        #: Those of them that do not fire again: an operator would look at them.
+        self.parked: dict[str, Timer] = {}
         self.now = datetime.now(UTC) if now is None else now
         self._committed = committed
         self._started = False
@@ -191,9 +193,22 @@ class LocalHost:
                 await result
 
     async def fire(self, key: str) -> None:
-        """Let a timer call its command. It is over then, or repeats; after an error it stays."""
+        """Let a timer call its command. It is over then, or repeats; after an error it stays.
+
+        As on a node, `Rejected` ends this firing of one that repeats, and parks any other.
+        """
         timer = self.timers[key]
-        await self.handle(timer.message.command, timer.message.args)
+        try:
+            await self.handle(timer.message.command, timer.message.args)
+        except (Rejected, PartiallyApplied) as error:
+            if isinstance(error, Rejected) and timer.message.every is not None:
+                self._fired(key, timer)
+            else:
+                self.parked[key] = timer
+            raise
+        self._fired(key, timer)
+
+    def _fired(self, key: str, timer: Timer) -> None:
         if self.timers.get(key) is timer:
             del self.timers[key]
             if timer.message.every is not None:
@@ -203,28 +218,43 @@ class LocalHost:
     async def advance(self, seconds: float | timedelta) -> int:
         """Move the clock, and fire the timers that come due, each at its time. Return their
         number.
+
+        As in a cluster, time goes on behind a durable timer that fails: its error is raised at the
+        end. One whose command was not refused is tried again by the next call.
         """
         until = self.now + (seconds if isinstance(seconds, timedelta) else timedelta(seconds=seconds))
         self.events, self.messages, self.cancelled, fired = [], [], [], 0
+        failed: dict[str, Timer] = {}
+        first: ShardingError | None = None
         while True:
-            key, plain = self.next_timer(until), self._next_plain(until)
+            key, plain = self._next_timer(until, failed), self._next_plain(until)
             if plain is not None and (key is None or self.context.timers[plain][0] < self.timers[key].due):
                 due, command, args = self.context.timers.pop(plain)
                 self.now = max(self.now, due)
                 await self._fire_plain(command, args)
             elif key is not None:
-                self.now = max(self.now, self.timers[key].due)
-                await self.fire(key)
+                timer = self.timers[key]
+                self.now = max(self.now, timer.due)
+                try:
+                    await self.fire(key)
+                except ShardingError as error:
+                    failed[key], first = timer, first or error
             else:
                 break
             fired += 1
         self.now = until
+        if first is not None:
+            raise first
         return fired
 
-    def next_timer(self, until: datetime) -> str | None:
+    def _next_timer(self, until: datetime, failed: Mapping[str, Timer]) -> str | None:
         """Return the key of the timer that comes due first, if it does by then."""
-        key = min(self.timers, key=lambda each: self.timers[each].due, default=None)
-        return key if key is not None and self.timers[key].due <= until else None
+        waiting = [
+            key
+            for key, timer in self.timers.items()
+            if timer.due <= until and failed.get(key) is not timer and self.parked.get(key) is not timer
+        ]
+        return min(waiting, key=lambda each: self.timers[each].due, default=None)
 
     def _next_plain(self, until: datetime) -> str | None:
         timers = {} if self.stopped else self.context.timers
@@ -386,9 +416,12 @@ class LocalGateway:
         self._sent.append((owner, StagedMessage(owner.entity_type.name, owner.entity_id, command, args)))
 
     async def advance(self, seconds: float | timedelta) -> None:
-        """Move the clocks of all entities, and fire their timers."""
+        """Move the clocks of all entities, and fire their timers. As in a cluster, an error of one
+        reaches no caller.
+        """
         for host in list(self._hosts.values()):
-            await host.advance(seconds)
+            with contextlib.suppress(ShardingError):
+                await host.advance(seconds)
         await self.deliver()
 
     async def store(self, message: StagedMessage) -> None:

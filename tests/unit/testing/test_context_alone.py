@@ -4,7 +4,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sharding_app import EventSourced, InvalidCall, Rejected, applies, command, event, message, query
+from sharding_app import (
+    EntityFailed,
+    EventSourced,
+    InvalidCall,
+    Rejected,
+    applies,
+    command,
+    event,
+    message,
+    query,
+)
 from sharding_app.testing import given
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -131,3 +141,31 @@ def test_its_type_and_address() -> None:
     given().when(Lot.wrong).then_raises(Exception, "start_timer takes a command of alone.Lot")  # type: ignore[arg-type]
     with pytest.raises(InvalidCall):
         given().when(5)
+
+
+class Alarm(Lot, name="alone.Alarm"):
+    @command
+    def plan(self) -> None:
+        self.schedule(self.ref.refuse, key="refused", after=10)
+        self.schedule(self.ref.fail, key="failed", after=20)
+        self.schedule(self.ref.bid, key="bid", after=30)
+
+    @command
+    def plan_often(self) -> None:
+        self.schedule(self.ref.refuse, key="refused", every=timedelta(minutes=1))
+
+
+def test_time_and_other_timers_go_on_behind_one_that_fails() -> None:
+    alarm = given(now=NOON).when(Alarm.plan).advance(3600)
+    assert alarm.now == seen_after(60)
+    alarm.then_raises(Rejected, state={"bids": ["2026-03-01T12:00:30Z"]})
+    assert sorted(alarm.timers) == ["failed", "refused"]
+    alarm.advance(60).then_raises(EntityFailed, "broken")
+    alarm.when(Alarm.plan).advance(60).then_raises(Rejected, "no")
+
+
+def test_a_refusal_ends_one_firing_of_a_timer_that_repeats() -> None:
+    alarm = given(now=NOON).when(Alarm.plan_often).advance(90)
+    alarm.then_raises(Rejected, "no")
+    assert alarm.timers["refused"].due == seen_after(2)
+    alarm.advance(3).then(events=[])
