@@ -12,8 +12,8 @@
     ).advance(3600).then(events=[Closed()], timers={})
 
 This needs no cluster, loop or database. Calls run as on a node: arguments and replies go through
-their codecs. After each call the entity is rebuilt from its journal and compared, so a handler that
-changes state outside its events fails the test.
+their codecs, and the limits of their sizes hold. After each call the entity is rebuilt from its
+journal and compared, so a handler that changes state outside its events fails the test.
 """
 
 import asyncio
@@ -61,7 +61,10 @@ class Given:
         """Create the entity and call it: ``when(Cart.add, "book", 2)``."""
         name, entity_type = _called(call)
         state = None if self._state is None else msgspec.json.encode(self._state)
-        host = _Host(entity_type, self._entity_id, events=self._events, state=state, now=self._now)
+        config = get_settings().node() if settings.configured else None
+        host = _Host(
+            entity_type, self._entity_id, events=self._events, state=state, now=self._now, config=config
+        )
         return Scenario(host)._call(name, args, kwargs)
 
 

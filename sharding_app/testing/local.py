@@ -27,16 +27,21 @@ from sharding_app.entities.failure import failure_of
 from sharding_app.entities.messages import decode_message, encode_message
 from sharding_app.entities.registry import registry
 from sharding_app.entities.remote import Bound
-from sharding_app.entities.staging import Record, StagedMessage, Staging
-from sharding_app.errors import PartiallyApplied, Rejected, ShardingError
+from sharding_app.entities.staging import Record, StagedMessage, Staging, args_limit, refuse_too_large
+from sharding_app.errors import NotSerializable, PartiallyApplied, Rejected, ShardingError
 from sharding_app.protocol.builtin_commands import EXISTS, IDS, MESSAGE
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.delivery import recurrence
 from sharding_app.protocol.listing import decode_wanted, encode_page, page_of
+from sharding_app.runtime.base.config import NodeConfig
 from sharding_app.runtime.execution.context import timer_call
+from sharding_app.runtime.hosting.type_host import REPLY_ROOM_BYTES
 
 logger = logging.getLogger("sharding.entity")
 T = TypeVar("T")
+
+SIZES = ("arguments_too_large", "reply_too_large", "state_too_large")
+"""Codes of errors that a host raises beside its handlers."""
 
 
 class Timer(NamedTuple):
@@ -96,9 +101,10 @@ class LocalHost:
         context: EntityContext | None = None,
         now: datetime | None = None,
         committed: Callable[[LocalHost], None] = lambda host: None,
+        config: NodeConfig | None = None,
     ) -> None:
         """`now`: its clock, which only a test moves. `committed` is called after each commit that
-        has staged messages.
+        has staged messages. `config`: that of a node, for its limits of sizes.
         """
         self.entity_type = entity if isinstance(entity, EntityType) else entity._sharding_type
         self.entity_id = entity_id
@@ -123,7 +129,8 @@ class LocalHost:
         #: Its last call has asked for its end. It begins anew with the next one.
         self.stopped = False
         self._given_context = context
-        self._staging = Staging(self._commit)
+        self._limits = config or NodeConfig()
+        self._staging = Staging(self._step)
         self._commits = 0
         self.context = LocalContext(self)
         self.entity = self._recovered(self.context)
@@ -138,6 +145,13 @@ class LocalHost:
     async def handle(self, command: str, raw: bytes) -> bytes:
         """Return the encoded reply to a call with encoded arguments."""
         handler = self.entity_type.handler(command)
+        most = self._limits.links.max_message_bytes
+        if len(raw) > most:
+            raise NotSerializable(
+                f"{self.entity_type.name}.{command}: the arguments have {len(raw)} bytes, more than the {most}"
+                " of a message: send less at a time, or store the data elsewhere and send a reference",
+                code="arguments_too_large",
+            )
         args = handler.decode(raw)
         with_staging = self._staging if not handler.is_query else None
         reply: bytes = await self._guarded(command, with_staging, handler, args)
@@ -166,6 +180,8 @@ class LocalHost:
             if self._staging.broken is not None:
                 raise self._staging.broken
             reply = result if handler is None else handler.encode_result(result)
+            if handler is not None:
+                self._refuse_reply(name, reply, staging)
             if staging is not None:
                 await self._commit(staging)
             return reply
@@ -288,9 +304,49 @@ class LocalHost:
         result = handler.function(self.entity, *args)
         return await result if handler.is_async else result
 
+    async def _step(self, staging: Staging) -> None:
+        """Commit in the middle of a handler. If that fails its command fails, whatever it does."""
+        if staging.broken is not None:
+            raise staging.broken
+        try:
+            await self._commit(staging)
+        except BaseException as error:
+            staging.broken = error
+            raise
+
+    def _refuse_reply(self, name: str, reply: bytes, staging: Staging | None) -> None:
+        """Raise an error for a reply that no node would keep beside the events, or send."""
+        limits, size = self._limits, len(reply)
+        most = limits.links.max_message_bytes
+        kept = min(limits.max_reply_bytes, most - REPLY_ROOM_BYTES)
+        stores = staging is not None and (
+            bool(staging.records) or (self._is_durable() and self.state() != self.stored)
+        )
+        if stores and size > kept:
+            raise NotSerializable(
+                f"{self.entity_type.name}.{name}: its reply has {size} bytes, more than {kept}:"
+                " nothing of the command is stored. Return less of it at a time, or raise MAX_REPLY_BYTES",
+                code="reply_too_large",
+            )
+        if size > most:
+            raise NotSerializable(
+                f"the reply has {size} bytes, more than the {most} of a message: return less of it at a time",
+                code="reply_too_large",
+            )
+
     async def _commit(self, staging: Staging) -> None:
         functions, records = staging.in_transaction, staging.records
         state = self.entity_type.dump_state(self.entity) if self._is_durable() else None
+        most = self._limits.max_state_bytes
+        if state is not None and len(state) > most:
+            raise NotSerializable(
+                f"{self.entity_type.name} {self.entity_id!r}: its state has {len(state)} bytes, more than the {most}"
+                " of MAX_STATE_BYTES: nothing of the command is stored",
+                code="state_too_large",
+            )
+        for each in staging.messages:
+            limit = args_limit(self._limits.links.max_message_bytes)
+            refuse_too_large(each.target_type, each.command, each.args, limit)
         if functions:
             await self.in_thread(lambda: self.together([*functions, lambda: self._append(records)]))
         else:
@@ -311,8 +367,8 @@ class LocalHost:
         staging.clear()
         if moves:
             self._committed(self)
-        for each in afterwards:
-            await self._run_after_commit(each)
+        for function in afterwards:
+            await self._run_after_commit(function)
 
     async def _run_after_commit(self, function: Callable[[], object]) -> None:
         try:
@@ -349,6 +405,8 @@ class LocalHost:
         return entity
 
     def _typed(self, name: str, error: Exception) -> ShardingError:
+        if isinstance(error, NotSerializable) and error.code in SIZES and not self._commits:
+            return error
         failure = self.entity_type.failed(self.entity_id, name, error)
         if not self._commits:
             return failure
