@@ -8,11 +8,13 @@ from contextlib import asynccontextmanager
 from django.conf import settings as django_settings
 from django.core.management.base import CommandError
 
+from sharding_app.adapters.postgres.connection import Line, NotReplicated
+from sharding_app.adapters.postgres.errors import LOST
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import TransportError
 from sharding_app.runtime.node.process import Process, WireRefused
 from sharding_app.settings.load import get_settings
-from sharding_app.wiring import client_process, new_loop
+from sharding_app.wiring import client_process, conninfo, new_loop
 
 HEALTHY, PROBLEMS, UNREACHABLE = 0, 1, 2
 """Exit codes of all commands that look at the cluster."""
@@ -82,6 +84,30 @@ async def joined() -> AsyncIterator[Process]:
             await process.close()
     except (StoreUnavailable, TransportError) as error:
         raise trouble(error) from error
+
+
+async def secure(seconds: float) -> bool:
+    """Wait until a synchronous standby has all that the cluster's database shows. False: it has
+    not within that time. Raises CannotReach.
+
+    A row may show what is in no standby: the wait of its commit was cancelled, or its session
+    ended.
+    """
+    loop, alias = asyncio.get_running_loop(), get_settings().lifeline_database
+    deadline = loop.time() + seconds
+    while (left := deadline - loop.time()) > 0:
+        line = Line(conninfo(alias), purpose="standby", answer_seconds=left)
+        try:
+            await line.rows("secure")
+        except (NotReplicated, TimeoutError):
+            continue
+        except LOST as error:
+            raise database_trouble(alias, error) from error
+        else:
+            return True
+        finally:
+            await line.close()
+    return False
 
 
 def check_servers() -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from django.db import connections, transaction
 from django.db.migrations.executor import MigrationExecutor
 
-from sharding_app.adapters.django.database import bounded_reads, journal_alias, run_query
+from sharding_app.adapters.django.database import bounded_reads, journal_alias, run_query, secure_here
 from sharding_app.operations.each_journal import ask, in_journal, journal_name
 from sharding_app.protocol.ids import ShardId
 from sharding_app.protocol.journals import CLUSTERS_OWN
@@ -138,13 +138,16 @@ class StillUsed(Exception):
 
 
 def adopt(facts: JournalFacts, by: str) -> None:
-    """Store the present place of a journal. Raises StillUsed, DatabaseError."""
+    """Store the present place of a journal. It returns once a synchronous standby has that. Raises
+    StillUsed, DatabaseError.
+    """
     alias = journal_alias()
     with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
         run_query(cursor, "journal_adopt", {"name": facts.name, "place": facts.place, "by": by})
         # Behind that: none begins to use the former place any more.
         if nodes := [name for (name,) in run_query(cursor, "journal_users", {"name": facts.name})]:
             raise StillUsed(nodes)
+    secure_here(alias)
 
 
 def epochs_there(name: str) -> dict[tuple[str, int], int]:

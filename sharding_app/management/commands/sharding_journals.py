@@ -6,6 +6,7 @@ from typing import Any
 
 from django.db import DatabaseError, connections
 
+from sharding_app.adapters.django.database import journal_alias, secure_here
 from sharding_app.adapters.postgres.deletion import living_hosts
 from sharding_app.dashboard import words
 from sharding_app.management.deletion_command import DatabaseCommand
@@ -87,6 +88,7 @@ class Command(DatabaseCommand):
         if why := why_unusable(facts, cluster_id, moved=True):
             raise refused(f"The database to which {name!r} leads cannot be adopted: {why}")
         if not facts.elsewhere:
+            secure_here(journal_alias())  # a former call may have stored it
             self.say(f"{name} lies where the cluster knows it: nothing to adopt.")
             return
         self._refuse_behind(facts, force=options["force"])

@@ -8,7 +8,7 @@ from sharding_app.entities.sharding.workers import checked_number
 from sharding_app.errors import InvalidCall
 from sharding_app.management.base import seconds
 from sharding_app.management.operator_command import OperatorCommand, refused, signed
-from sharding_app.operations.connectivity import joined
+from sharding_app.operations.connectivity import joined, secure
 from sharding_app.ports.store import ClusterStore
 from sharding_app.protocol.allocation.workers import WORKERS
 from sharding_app.protocol.records import NumberOfWorkers
@@ -70,7 +70,12 @@ class Command(OperatorCommand):
             if found.wanted != wanted:
                 raise refused(f"Another rescale has taken the place of this one: to {found.wanted}.")
             if not found.rescaling:
-                return found
+                if await secure(max(LOOK_SECONDS, deadline - loop.time())):
+                    return found
+                raise refused(
+                    f"{_told(found)} A synchronous standby does not have that within {timeout:g} s: a failover may take it back."
+                    " Run this again when the standby is there."
+                )
             if loop.time() >= deadline:
                 raise refused(
                     f"The {found.workers} old workers have not all stopped within {timeout:g} s. The rescale to"

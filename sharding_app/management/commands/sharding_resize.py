@@ -8,7 +8,7 @@ from typing import Any
 
 from sharding_app.management.base import seconds
 from sharding_app.management.operator_command import OperatorCommand, refused, signed
-from sharding_app.operations.connectivity import joined
+from sharding_app.operations.connectivity import joined, secure
 from sharding_app.operations.resizes import told, why_refused
 from sharding_app.ports.store import ClusterStore
 from sharding_app.protocol.ids import ShardId
@@ -84,7 +84,12 @@ class Command(OperatorCommand):
         while True:
             config = await _config(store, name)
             if config.wanted == 0 and config.number_of_shards == wanted:
-                return config
+                if await secure(max(LOOK_SECONDS, deadline - loop.time())):
+                    return config
+                raise refused(
+                    f"{name} {told(config.numbering)}, but a synchronous standby does not have that within {timeout:g} s: a failover"
+                    " may take it back. Run this again when the standby is there."
+                )
             if config.wanted != wanted:
                 raise refused(
                     f"Another resize has taken the place of this one: {name} {told(config.numbering)}."

@@ -4,6 +4,7 @@ again: it finds its work done, and does not say so before the standby has it.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,7 +16,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.core.management.base import OutputWrapper
+from django.core.management.base import CommandError, OutputWrapper
 from django.db import connection, connections
 from django.test import override_settings
 
@@ -30,16 +31,17 @@ from sharding_app.adapters.postgres.moving import move_shards
 from sharding_app.adapters.postgres.partitioning import Step, change_layout
 from sharding_app.adapters.postgres.partitioning import cancel as cancel_layout
 from sharding_app.embedded import OwnPostgres, Servers
-from sharding_app.management.commands import sharding_import
+from sharding_app.management.commands import sharding_import, sharding_rescale, sharding_resize
 from sharding_app.management.commands.sharding_export import _write
 from sharding_app.management.progress import Progress
-from sharding_app.operations import messages, projections, rewrapping
+from sharding_app.operations import connectivity, journals, messages, projections, rewrapping
 from sharding_app.operations.archiving import Moved, archive_entities
 from sharding_app.operations.erasing import erase
 from sharding_app.operations.journal_file import FORMAT, Header, checked
 from sharding_app.operations.rewrapping import Secrets
 from sharding_app.ports.journal import Erasure
 from sharding_app.protocol.ids import shard_of
+from sharding_app.protocol.records import NumberOfWorkers, TypeConfig
 from tests.integration.adapters.postgres.test_left_copies import move as left_copy
 from tests.integration.adapters.postgres.test_several_journals import (
     HERE,
@@ -359,8 +361,8 @@ def test_what_a_projection_has_seen_waits_for_the_standby(
     assert sql(watched.params, "SELECT projection_id FROM sharding_secured") == [(7,)]
 
 
-@pytest.mark.parametrize("order", ["discard", "pause"])
-def test_an_order_of_the_dashboard_waits_for_the_standby(
+@pytest.mark.parametrize("order", ["discard", "pause", "adopt"])
+def test_an_order_of_an_operator_waits_for_the_standby(
     watched: Watched, django_db_blocker: Any, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     """Told at once, an operator would take a message for discarded that a failover brings back."""
@@ -391,11 +393,46 @@ def test_an_order_of_the_dashboard_waits_for_the_standby(
         with closing(site):
             if order == "discard":
                 return [each.id for each in messages.discard(["one"])]
+            if order == "adopt":
+                journals.adopt(journals.JournalFacts(name="b", weight=1.0, place="7/1"), "root")
+                return True
             return projections.order("pause", "shop.Open", 1, "root", is_bounded=True)
 
     with django_db_blocker.unblock(), override_settings(SHARDING={"DATABASE": "watched"}):
         ordered = watched.secures(work)
         assert watched.ends_with_the_standby(ordered) in (["one"], True)
+
+
+@pytest.mark.parametrize("name", ["resize", "rescale"])
+def test_new_numbers_are_told_once_the_standby_has_them(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A coordinator that was killed in the wait of its commit leaves a row that shows them."""
+    monkeypatch.setattr(connectivity, "conninfo", lambda _: watched.params)
+    config = TypeConfig(TYPE, "event_sourced", SHARDS, "hash:crc32-1", "crc32-1", "", "postgres")
+    numbers = NumberOfWorkers("workers:imports", 3, 3, 1)
+
+    async def types() -> list[TypeConfig]:
+        return [config]
+
+    async def workers() -> list[NumberOfWorkers]:
+        return [numbers]
+
+    store: Any = SimpleNamespace(types=types, workers=workers)
+
+    def work(seconds: float = SECONDS) -> object:
+        if name == "resize":
+            return asyncio.run(sharding_resize.Command()._wait(store, TYPE, SHARDS, seconds))
+        return asyncio.run(sharding_rescale.Command()._wait(store, numbers.type, 3, seconds))
+
+    assert work() in (config, numbers)
+    watched.pair.cut()
+    with pytest.raises(CommandError, match="standby does not have that within 1 s"):
+        work(1.0)
+    waiting = watched.begin(work)
+    for _ in range(2):
+        watched.interrupt(waiting, "pg_cancel_backend")
+    assert watched.ends_with_the_standby(waiting) in (config, numbers)
 
 
 def test_an_archive_goes_on_once_the_standby_knows_what_a_former_run_removed(
