@@ -11,6 +11,7 @@ from django.db.backends.utils import CursorWrapper
 from django.utils.translation import gettext as _
 
 from sharding_app.adapters.postgres import within
+from sharding_app.adapters.postgres.connection import bounded_waits
 from sharding_app.adapters.postgres.further_journals import whereabouts_of
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.protocol.whereabouts import Whereabouts
@@ -114,16 +115,22 @@ def alias_of(journal: str) -> str:
 @contextmanager
 def soon_connected(alias: str) -> Iterator[BaseDatabaseWrapper]:
     """Give a connection to a further journal that fails within CONNECT_SECONDS if there is no
-    server, and is closed afterwards unless the project keeps connections.
+    server, and within that beyond READ_SECONDS if it falls silent. It is closed afterwards unless
+    the project keeps connections.
     """
     connection = connections[alias]
     nested = connection.in_atomic_block
     if connection.connection is None:
         _limit_connecting(connection)
+    raw: Any = None
     try:
-        yield connection
+        connection.ensure_connection()
+        raw = connection.connection
+        with bounded_waits(raw, READ_SECONDS + CONNECT_SECONDS):
+            yield connection
     finally:
-        if not (nested or connection.in_atomic_block or connection.settings_dict["CONN_MAX_AGE"]):
+        is_kept = connection.settings_dict["CONN_MAX_AGE"] and raw is not None and not raw.closed
+        if not (nested or connection.in_atomic_block or is_kept):
             connection.close()
 
 

@@ -33,7 +33,7 @@ from sharding_app.adapters.django.database import commits, no_commits, run_query
 from sharding_app.adapters.django.further_journals import Followed
 from sharding_app.adapters.django.sealing import opened_events
 from sharding_app.adapters.personal.vault import Vault
-from sharding_app.adapters.postgres.connection import application_name
+from sharding_app.adapters.postgres.connection import application_name, bounded_waits
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.projections import Call, Projection, ProjectionType
@@ -81,7 +81,8 @@ PAGE_BYTES = 4 * 1024 * 1024
 """Bytes of the events of one read, as they are stored, after the first event."""
 TIDY_ROWS = 5000
 IDLE_SECONDS = 60.0
-"""The server ends a turn that has done nothing for this long: its process is frozen or gone."""
+"""The server ends a turn that has done nothing for this long: its process is frozen or gone. So a
+turn waits for the server of a further journal no longer."""
 SMALL_TURNS = 20
 """Turns after one that rested for too long, until they handle twice as many events again."""
 MAX_ERROR_CHARS = 1000
@@ -220,9 +221,12 @@ class DjangoPart:
             connection.ensure_connection()
             # It belongs to this thread, whose next turn may be milliseconds away.
             connection.close_at = None
-            if self.journal:
-                self._reach_journal()
-            return work()
+            if not self.journal:
+                return work()
+            self._reach_journal()
+            raw: Any = connections[self.there].connection
+            with bounded_waits(raw, IDLE_SECONDS):
+                return work()
         except (DatabaseError, InterfaceError) as error:
             if getattr(error.__cause__, "sqlstate", None) == _RESTED and self._divisor < self._limits.events:
                 self._divisor, self._small_turns = 2 * self._divisor, SMALL_TURNS

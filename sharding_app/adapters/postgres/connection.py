@@ -20,8 +20,9 @@ as done, and undone with it.
 import asyncio
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import psycopg
@@ -436,6 +437,49 @@ def cut(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> N
             borrowed.shutdown(socket.SHUT_RDWR)
         finally:
             borrowed.detach()  # it stays the connection's
+
+
+@contextmanager
+def bounded_waits(connection: psycopg.Connection[Any], seconds: float) -> Iterator[None]:
+    """Cut the connection where its server says nothing to a statement of the block for that long.
+
+    A server that is frozen keeps to no timeout of its own, and its network answers for it.
+    """
+    former = vars(connection).get("wait")
+    wait, lock = connection.wait, threading.Lock()
+
+    def bounded(*args: Any, **options: Any) -> Any:
+        is_over = was_cut = False
+
+        def end() -> None:
+            nonlocal was_cut
+            with lock:
+                if not is_over:
+                    was_cut = True
+                    cut(connection)
+
+        timer = threading.Timer(seconds, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            return wait(*args, **options)
+        except psycopg.OperationalError as error:
+            if was_cut:
+                raise psycopg.OperationalError(f"no answer within {seconds:g} s") from error
+            raise
+        finally:
+            with lock:
+                is_over = True
+            timer.cancel()
+
+    connection.wait = bounded  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        if former is None:
+            del connection.wait
+        else:
+            connection.wait = former  # type: ignore[method-assign]
 
 
 async def _hang_up(connection: Connection) -> None:
