@@ -12,13 +12,13 @@ from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 from django.db.backends.utils import CursorWrapper
 
-from sharding_app.adapters.django.database import run_query
+from sharding_app.adapters.django.database import commits, no_commits, run_query
 from sharding_app.adapters.django.sealing import sealed_args
 from sharding_app.adapters.personal.vault import Vault
 from sharding_app.entities import transactions
 from sharding_app.entities.registry import registry
 from sharding_app.entities.staging import StagedMessage
-from sharding_app.errors import Unavailable
+from sharding_app.errors import Unavailable, WrongContext
 from sharding_app.protocol.ids import ShardId
 from sharding_app.protocol.numbering import Numbering
 
@@ -34,6 +34,8 @@ class DjangoOutside:
         transactions.refuse_other(
             self._alias, f"{message.command} of {message.target_type} {message.target!r}"
         )
+        if not commits(self._alias):
+            raise WrongContext(no_commits(self._alias), code="no_commits")
         # Without a savepoint: after a failure the caller's transaction cannot go on anyway.
         with transaction.atomic(using=self._alias, savepoint=False):
             with connections[self._alias].cursor() as cursor:

@@ -68,6 +68,38 @@ def test_neither_is_there_after_a_rollback() -> None:
     assert not Group.objects.exists()
 
 
+@pytest.mark.parametrize("in_async_code", [False, True])
+def test_a_database_without_commits_is_refused(monkeypatch: pytest.MonkeyPatch, in_async_code: bool) -> None:
+    """The message would be taken, and gone with the connection."""
+    monkeypatch.setitem(connection.settings_dict, "AUTOCOMMIT", False)
+    connection.close()
+
+    def store() -> None:
+        if in_async_code:
+            asyncio.run(OUTSIDE.store_async(MESSAGE, wake))
+        else:
+            OUTSIDE.store(MESSAGE, wake)
+
+    with pytest.raises(WrongContext, match="AUTOCOMMIT off") as caught:
+        store()
+    assert (caught.value.code, caught.value.stored) == ("no_commits", "nothing")
+    monkeypatch.undo()
+    connection.close()
+    assert rows("id") == []
+
+
+def test_a_transaction_of_the_callers_own_commits_it_too() -> None:
+    transaction.set_autocommit(False)
+    try:
+        OUTSIDE.store(MESSAGE, wake)
+        transaction.rollback()
+        OUTSIDE.store(MESSAGE, wake)
+        transaction.commit()
+    finally:
+        transaction.set_autocommit(True)
+    assert len(rows("id")) == 1
+
+
 def test_without_a_transaction_it_has_its_own_also_in_async_code() -> None:
     OUTSIDE.store(MESSAGE, wake)
 
