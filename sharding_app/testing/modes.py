@@ -283,8 +283,11 @@ _wrapped = False
 
 
 def _reset_around_each_test_case() -> None:
-    """From the first use on, each test case begins and ends without a cluster; `run` is unittest's
-    public method.
+    """From the first use on, each test case begins and ends without a cluster; `run` and
+    `doCleanups` are unittest's public methods.
+
+    The test with the first use is within its `run` already. Its cleanups are yet to come, and
+    Django rolls its transaction back behind them: what a handler still writes goes with it.
     """
     global _wrapped
     if _wrapped:
@@ -299,4 +302,13 @@ def _reset_around_each_test_case() -> None:
         finally:
             reset()
 
+    clean: Callable[..., Any] = SimpleTestCase.doCleanups
+
+    def clean_all(self: SimpleTestCase) -> Any:
+        try:
+            return clean(self)
+        finally:
+            reset()
+
     SimpleTestCase.run = run_alone  # type: ignore[method-assign,assignment]
+    SimpleTestCase.doCleanups = clean_all  # type: ignore[method-assign,assignment]

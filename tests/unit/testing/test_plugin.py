@@ -220,6 +220,35 @@ class TransactionCases(TransactionTestCase):
         assert Group.objects.count() == 0
 """
 
+LEFT = """
+import threading, time
+
+from django.contrib.auth.models import Group
+from django.test import TestCase
+from sharding_app import Entity, command
+
+begun = threading.Event()
+ended = threading.Event()
+
+class Slow(Entity, name="left.Slow"):
+    @command(thread=True)
+    def write(self) -> None:
+        begun.set()
+        ended.wait(10)
+        Group.objects.create(name="late")
+
+class Cases(TestCase):
+    def test_1_leaves_a_handler_at_work(self):
+        Slow.ref("a").write.tell()
+        assert begun.wait(10)
+        threading.Timer(0.3, ended.set).start()
+
+    def test_2_is_alone(self):
+        Slow.ref("b")
+        assert ended.is_set(), "it was waited for"
+        assert Group.objects.count() == 0
+"""
+
 GUARD = """
 import asyncio
 
@@ -244,6 +273,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "pytest.ini").write_text(INI)
     (folder / "test_shop.py").write_text(TESTS)
     (folder / "test_guard.py").write_text(GUARD)
+    (folder / "test_left.py").write_text(LEFT)
     return folder
 
 
@@ -274,6 +304,14 @@ def test_under_pytest_django(site: Path, extra: tuple[str, ...]) -> None:
 def test_no_test_reaches_a_real_journal(site: Path) -> None:
     done = run(site, "pytest", "test_guard.py")
     assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("runner", [("django", "test", "test_left"), ("pytest", "test_left.py")])
+def test_a_handler_that_the_first_test_leaves_writes_into_no_other(
+    site: Path, runner: tuple[str, ...]
+) -> None:
+    done = run(site, *runner)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_under_djangos_runner(site: Path) -> None:
