@@ -196,6 +196,34 @@ def test_a_durable_state_whose_former_values_are_gone(tmp_path: Path) -> None:
     assert everything() == before
 
 
+@pytest.mark.parametrize("kind", ["durable_state", "event_sourced"])
+def test_a_durable_state_that_has_gone_on_since_is_no_other_history(tmp_path: Path, kind: str) -> None:
+    """An import that was interrupted is run again after its entities have worked."""
+    execute("UPDATE sharding_type SET kind = %s WHERE id = %s", kind, CART)
+    execute("DELETE FROM sharding_snapshot")
+    path, newer = tmp_path / "carts.jsonl", tmp_path / "newer.jsonl"
+    run("sharding_export", "shop.Cart", "--to", path)
+    execute("UPDATE sharding_event SET payload = 'null' WHERE entity = 'alice' AND seq < 5")
+    if kind == "event_sourced":
+        with pytest.raises(CommandError, match="event 3 of 'alice' is another one there"):
+            run("sharding_import", path)
+        return
+    before = everything()
+    run("sharding_export", "shop.Cart", "--to", newer)
+    assert run("sharding_import", path)["stored"] == 0
+    assert everything() == before, "what was forgotten stays so"
+    execute("DELETE FROM sharding_event WHERE entity = 'alice' AND seq = 5")
+    change = (
+        "UPDATE sharding_event e SET payload = '{}', epoch = s.epoch FROM sharding_shard s"
+        " WHERE s.type_id = e.type_id AND s.shard = e.shard AND e.entity = 'alice' AND e.seq = %s"
+    )
+    execute(change, 4)
+    assert run("sharding_import", newer)["stored"] == 1, "a file may be ahead of the journal"
+    execute(change, 5)
+    with pytest.raises(CommandError, match="event 5 of 'alice' is another one there"):
+        run("sharding_import", newer)
+
+
 def test_an_export_looks_for_no_snapshot_of_each_durable_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
