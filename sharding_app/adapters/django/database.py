@@ -134,6 +134,15 @@ def soon_connected(alias: str) -> Iterator[BaseDatabaseWrapper]:
             connection.close()
 
 
+def second_to(connection: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
+    """Return a second connection to the same database, which the caller closes. It comes from no
+    pool: this thread has one of the pool's, and would wait for itself where there is no other.
+    """
+    second: BaseDatabaseWrapper = connection.copy()
+    second.settings_dict["OPTIONS"].pop("pool", None)
+    return second
+
+
 def _limit_connecting(connection: BaseDatabaseWrapper) -> None:
     """Have this thread's connections to that database give up soon, unless the project says
     when.

@@ -29,7 +29,14 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
 from sharding_app.adapters.django import further_journals
-from sharding_app.adapters.django.database import commits, no_commits, run_query, secure, whereabouts
+from sharding_app.adapters.django.database import (
+    commits,
+    no_commits,
+    run_query,
+    second_to,
+    secure,
+    whereabouts,
+)
 from sharding_app.adapters.django.further_journals import Followed
 from sharding_app.adapters.django.sealing import opened_events
 from sharding_app.adapters.personal.vault import Vault
@@ -339,20 +346,20 @@ class DjangoPart:
         if self.journal:
             secure(connections[self.there])
             return
-        beside = connections[self._alias]
+        own = connections[self._alias]
         kept, self._second = self._second, None
-        if kept is not None and kept[0] is beside.connection:
+        if kept is not None and kept[0] is own.connection:
             second = kept[1]
         else:
             if kept is not None:
                 kept[1].close()
-            second = beside.copy()
+            second = second_to(own)
         try:
             secure(second)
         except BaseException:
             second.close()
             raise
-        self._second = beside.connection, second
+        self._second = own.connection, second
 
     def call(self, call: Call) -> None:
         """Call a handler: in this thread, or on the event loop if it is async."""

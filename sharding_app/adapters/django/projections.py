@@ -22,6 +22,7 @@ from sharding_app.adapters.django.database import (
     further_journals,
     journal_alias,
     run_query,
+    second_to,
     soon_connected,
 )
 from sharding_app.adapters.django.further_journals import let_types_go
@@ -237,19 +238,19 @@ def _alone(name: str, version: int) -> Iterator[None]:
             _keep_away(cursor, _RESETS, number)
         yield
         return
-    beside = own.copy()
+    second = second_to(own)
     try:
         # The lock is the transaction's, so that a pooler keeps it too. It holds no snapshot.
-        beside.set_autocommit(False)
-        with beside.cursor() as cursor:
+        second.set_autocommit(False)
+        with second.cursor() as cursor:
             cursor.execute("SELECT set_config('idle_in_transaction_session_timeout', '0', true)")
             _keep_away(cursor, _RESETS, number)
             yield
     finally:
         # The server notices a closed connection a little later. The next order may come at once.
         with suppress(DatabaseError, InterfaceError):
-            beside.rollback()
-        beside.close()
+            second.rollback()
+        second.close()
 
 
 def retry(name: str, version: int, type_name: str, entity: str) -> bool:

@@ -132,6 +132,28 @@ def test_a_paused_one_stays_paused(writer: Writer, copies: type[Projection]) -> 
     assert work.take(0, 127).paused
 
 
+def test_a_pool_of_one_connection_is_enough(
+    writer: Writer, copies: type[Projection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn and a reset need a second connection: they would wait for their own."""
+    options = {**connection.settings_dict["OPTIONS"], "pool": {"min_size": 1, "max_size": 1, "timeout": 1}}
+    work = part(copies)
+    writer.append("a", 1)
+    writer.commit()
+    connection.close()
+    with monkeypatch.context() as patched:
+        patched.setitem(connection.settings_dict, "OPTIONS", options)
+        try:
+            run(work)
+            assert log() == [("a", 1, 1)]
+            assert reset(copies)
+            run(work)
+            assert log() == [("a", 1, 1)]
+        finally:
+            connection.close()
+            connection.close_pool()  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("database", ["default", "reports"])
 def test_a_reset_that_is_cut_between_its_commits_leaves_no_gap(
     writer: Writer, copies: type[Projection], monkeypatch: pytest.MonkeyPatch, database: str
