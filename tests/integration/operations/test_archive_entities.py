@@ -358,6 +358,10 @@ def test_a_projection_that_lags_keeps_them_and_a_first_fill_refuses_it(tmp_path:
     with pytest.raises(CommandError, match=r"The projection shop\.Sums reads shop\.Cart for the first time"):
         run("sharding_archive", *OLD)
     execute("UPDATE sharding_position SET fill_type = NULL")
+    execute(
+        "INSERT INTO sharding_change (type_id, events, entities, slices, firsts, lasts) VALUES (%s, 7, %s, %s, %s, %s)",
+        CART, list(IDS), [0] * 7, [1] * 7, [7] * 7,
+    )  # fmt: skip
     assert moved(tmp_path / "late")["left"] == {"projections": 7}
     assert there() == list(IDS)
     assert names(tmp_path / "late") == []
@@ -373,7 +377,24 @@ def test_a_projection_that_lags_keeps_them_and_a_first_fill_refuses_it(tmp_path:
     )
     assert moved(tmp_path / "passed")["left"] == {"projections": 1}
     assert there() == ["old-5"]
-    assert execute("SELECT count(*) FROM sharding_change") == [(0,)], "their rows stay"
+    assert execute("SELECT count(*) FROM sharding_change") == [(1,)], "their rows stay"
+
+
+def test_rows_that_a_move_has_copied_need_no_new_event_of_their_type(tmp_path: Path) -> None:
+    """The position of a projection stays where it is while nothing new is stored."""
+    execute("UPDATE sharding_type SET followed = true")
+    execute(
+        "INSERT INTO sharding_projection (id, name, version, type_ids, server) VALUES (1, 'shop.Sums', 1, %s, 's')",
+        [CART],
+    )
+    execute(
+        "INSERT INTO sharding_position (projection_id, first_slice, last_slice, position)"
+        " SELECT 1, 0, 127, pg_current_snapshot()"
+    )
+    execute("UPDATE sharding_event SET at = at")  # the copy's transaction is younger
+    execute("TRUNCATE sharding_change")  # a copy tells projections nothing
+    assert not moved(tmp_path)["left"]
+    assert there() == []
 
 
 def test_one_with_very_many_events_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

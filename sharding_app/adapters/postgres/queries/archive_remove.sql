@@ -1,6 +1,8 @@
 -- Removes an entity that stands in a closed file, all of it at once, or tells why it stays. No row: the shard has another
 -- epoch. A delete fires no fence, so the shard's row is locked and compared here. Projections learn nothing: their rows stay.
--- They must have passed all of it (as in trim_events.sql), and keep no number of it: a new life begins with event 1.
+-- They must have passed all of it (as in trim_events.sql), and keep no number of it: a new life begins with event 1. Rows that
+-- a move has copied, or an import has put back, are younger than a position that nothing new moves on: what a projection has
+-- yet to see is in a change too, unless it is in its first fill.
 WITH held AS MATERIALIZED (
     SELECT s.type_id AS id
     FROM sharding_shard s
@@ -40,7 +42,11 @@ WITH held AS MATERIALIZED (
             OR EXISTS (
                 SELECT FROM seen, sharding_event e
                 WHERE e.type_id = %(type_id)s AND e.entity = %(entity)s
-                    AND seen.present - ((seen.present - e.xmin::text::bigint) & 4294967295) >= seen.below) THEN 'projections'
+                    AND seen.present - ((seen.present - e.xmin::text::bigint) & 4294967295) >= seen.below
+                    AND (seen.below = 0 OR EXISTS (
+                        SELECT FROM sharding_change c
+                        WHERE c.type_id = %(type_id)s AND c.xid >= seen.below::text::xid8
+                            AND %(entity)s = ANY (c.entities)))) THEN 'projections'
         ELSE '' END AS reason
     FROM held, events, snapshots, remembered
 ), may AS MATERIALIZED (
