@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+from time import monotonic
 from typing import Any
 from urllib.parse import urlencode
 
@@ -24,16 +25,27 @@ from sharding_app.errors import InvalidCall, ShardingError, WrongContext
 from sharding_app.live import values
 from sharding_app.live.routes import socket_path, stream_path
 from sharding_app.live.topics import Topic, topic_of
+from sharding_app.settings.load import get_settings
 
 logger = logging.getLogger("sharding.client")
 register = template.Library()
 _TAG = re.compile(r"[a-z][a-z0-9-]*")
-_SHOWN = "_sharding_live"
-"""Attribute of a request with the values that its page has asked for."""
+_PAGE = "_sharding_live"
+"""Attribute of a request with its `Page`."""
 
 
 class Missing:
     """A view that could not be asked now."""
+
+
+class Page:
+    """The values that a page has asked for, and the seconds that it has waited for them."""
+
+    __slots__ = ("shown", "waited")
+
+    def __init__(self) -> None:
+        self.shown: dict[Any, Any] = {}
+        self.waited = 0.0
 
 
 @register.simple_tag(takes_context=True)
@@ -112,14 +124,34 @@ def live_script(context: Context, socket: str = "") -> SafeString:
 
 
 def _value(context: Context, ref: Any, view: str, args: tuple[Any, ...], topic: Topic) -> Any:
-    """Ask the entity, once for a page."""
+    """Ask the entity, once for a page. The views of a page wait together as long as one call may:
+    otherwise a page with many entities of a lost node would wait for each of them in turn.
+    """
+    page = _page(context)
+    if topic.source not in page.shown:
+        left = (ref._ref_timeout or get_settings().ask_timeout_seconds) - page.waited
+        began = monotonic()
+        if left > 0:
+            page.shown[topic.source] = _asked(_within(ref, left) if page.waited else ref, view, args)
+        else:
+            page.shown[topic.source] = _missing(ref, view, f"the page has waited {page.waited:.3g} s already")
+        page.waited += monotonic() - began
+    return page.shown[topic.source]
+
+
+def _page(context: Context) -> Page:
+    """Return what is kept for a request; without one, for the rendering of the outermost
+    template.
+    """
     request = context.get("request")
-    known: dict[Any, Any] = getattr(request, _SHOWN, {})
-    if topic.source not in known:
-        known[topic.source] = _asked(ref, view, args)
-        if request is not None:
-            setattr(request, _SHOWN, known)
-    return known[topic.source]
+    kept: Any = context.render_context.dicts[:2][-1] if request is None else vars(request)
+    found: Page = kept.setdefault(_PAGE, Page())
+    return found
+
+
+def _within(ref: Any, seconds: float) -> Any:
+    """Return the same ref with another timeout."""
+    return type(ref)(ref.entity_id, seconds, ref._ref_command_id, ref._ref_on_commit)
 
 
 def _asked(ref: Any, view: str, args: tuple[Any, ...]) -> Any:
@@ -134,11 +166,14 @@ def _asked(ref: Any, view: str, args: tuple[Any, ...]) -> Any:
     except InvalidCall:
         raise
     except ShardingError as error:
-        logger.warning(
-            "a page is shown without %s of %s: %s", view, topic_name(ref), error,
-            extra={"action": "live_lost"},
-        )  # fmt: skip
-        return Missing()
+        return _missing(ref, view, error)
+
+
+def _missing(ref: Any, view: str, why: object) -> Missing:
+    logger.warning(
+        "a page is shown without %s of %s: %s", view, topic_name(ref), why, extra={"action": "live_lost"}
+    )
+    return Missing()
 
 
 def topic_name(ref: Any) -> str:

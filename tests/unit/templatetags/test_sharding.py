@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html import unescape
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -125,6 +126,42 @@ def test_a_page_is_shown_while_the_entity_cannot_be_asked(
     assert 'data-live-state="lost"' in html
     assert html.endswith("></span>")
     assert "a page is shown without current" in caplog.text
+
+
+@pytest.mark.parametrize("with_request", [True, False])
+def test_the_views_of_a_page_wait_together_as_long_as_one_call(
+    sharding_cluster: ClusterThread, caplog: pytest.LogCaptureFixture, with_request: bool
+) -> None:
+    for name in sharding_cluster.nodes:
+        sharding_cluster.stop_node(name)
+    refs = [Auction.ref(f"vase-{number}", timeout=0.5) for number in range(12)]
+    request = {"request": RequestFactory().get("/")} if with_request else {}
+    began = monotonic()
+    html = render('{% for each in refs %}{% live each "current" %}{% endfor %}', refs=refs, **request)
+    assert monotonic() - began < 3.0, "twelve times the timeout of a call would be 6 s"
+    assert html.count('data-live-state="lost"') == 12
+    assert "the page has waited 0.5" in caplog.text
+
+
+def test_a_view_that_may_wait_longer_is_asked_within_what_is_left(
+    auction: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sharding_app.templatetags import sharding
+
+    now, timeouts = [0.0], []
+
+    def ask(ref: Any, view: str, args: tuple[Any, ...]) -> Any:
+        timeouts.append(ref._ref_timeout)
+        now[0] += 3.0
+        return {}
+
+    monkeypatch.setattr(sharding, "_asked", ask)
+    monkeypatch.setattr(sharding, "monotonic", lambda: now[0])
+    render(
+        '{% live auction "current" %}{% live short "current" %}{% live long "current" %}',
+        auction=auction, short=Auction.ref("b", timeout=2.0), long=Auction.ref("c", timeout=4.0),
+    )  # fmt: skip
+    assert timeouts == [None, 1.0]
 
 
 @pytest.mark.parametrize(
