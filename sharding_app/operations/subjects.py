@@ -6,6 +6,7 @@ was interrupted is finished by another call: what is gone is passed over.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import NamedTuple
 from uuid import UUID
 
@@ -110,12 +111,15 @@ def erased(
     return SubjectErasure(found, to_rebuild(), tuple(each.name for each in _others()))
 
 
-def counted_rows(where: Conninfo, subject: str | int | UUID) -> SubjectErasure:
-    """Count the rows of the person's own entities, and erase nothing. Raises UnknownJournals,
-    psycopg.Error.
+def counted_rows(
+    where: Conninfo, subject: str | int | UUID, way: Callable[[Conninfo], Conninfo] = dict
+) -> SubjectErasure:
+    """Count the rows of the person's own entities, and erase nothing. `way` changes how each
+    database is reached. Raises UnknownJournals, psycopg.Error.
     """
     name = identifiers.entity_id(subject)
-    further = further_ways(get_settings())
+    where = way(where)
+    further = {alias: way(each) for alias, each in further_ways(get_settings()).items()}
     refuse_elsewhere(where, further)
     found = {each: count(where, each, name, further) for each in own_types()}
     return SubjectErasure(found, to_rebuild(), tuple(each.name for each in _others()))

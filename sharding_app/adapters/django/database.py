@@ -22,7 +22,7 @@ CONNECT_SECONDS = 3
 """Longest time that a page waits for a further journal's server to answer at all."""
 OF_PERSIST = "the function of in_transaction="
 """What `refuse_broken` calls it."""
-_QUERY_CANCELED = "57014"
+QUERY_CANCELED = "57014"
 _STEADY = """
     SELECT set_config('statement_timeout', %s, true), set_config('idle_in_transaction_session_timeout', '60s', true),
         set_config('DateStyle', 'ISO', true), set_config('extra_float_digits', '1', true),
@@ -33,6 +33,14 @@ _STEADY = """
 
 class ReadTooLong(DatabaseError):
     """A read that the server gave up after READ_SECONDS."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            _(
+                "PostgreSQL did not finish a read for this page in {:g} s, and was told to give it up. Ask for less, or look "
+                "again when the server has less to do."
+            ).format(READ_SECONDS)
+        )
 
 
 class UnknownJournal(DatabaseError):
@@ -182,14 +190,9 @@ def bounded_reads(alias: str | None = None) -> Iterator[None]:
             if nested:  # the end of a savepoint does not end the setting
                 _set_timeout(connection, before)
     except OperationalError as error:
-        if getattr(error.__cause__, "sqlstate", None) != _QUERY_CANCELED:
+        if getattr(error.__cause__, "sqlstate", None) != QUERY_CANCELED:
             raise
-        raise ReadTooLong(
-            _(
-                "PostgreSQL did not finish a read for this page in {:g} s, and was told to give it up. Ask for less, or look "
-                "again when the server has less to do."
-            ).format(READ_SECONDS)
-        ) from error
+        raise ReadTooLong from error
 
 
 @contextmanager

@@ -93,6 +93,13 @@ def session_options(given: str, settings: Mapping[str, str]) -> str:
     return f"{given} {ours}".strip()
 
 
+def hurried(conninfo: Conninfo, seconds: float, connect_seconds: int) -> dict[str, Any]:
+    """Return parameters of a connection for a page: the server works on no statement for longer."""
+    limit = {"statement_timeout": f"{seconds * 1000:.0f}ms"}
+    options = session_options(str(conninfo.get("options") or ""), limit)
+    return {"connect_timeout": connect_seconds, **conninfo, "options": options}
+
+
 def next_server_first(conninfo: Conninfo) -> dict[str, Any]:
     """Return parameters that try the first of several servers last."""
     lists = {each: str(conninfo.get(each) or "").split(",") for each in ("host", "hostaddr", "port")}

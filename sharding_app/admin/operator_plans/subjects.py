@@ -7,6 +7,8 @@ from functools import partial
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 
+from sharding_app.adapters.django import database
+from sharding_app.adapters.postgres.connection import Conninfo, hurried
 from sharding_app.adapters.postgres.deletion import ServerError
 from sharding_app.adapters.postgres.further_journals import UnknownJournals
 from sharding_app.admin.operator_plans.plan import Plan, Refused
@@ -29,8 +31,10 @@ def erase(look: Look, given: QueryDict) -> Plan:
             _("PERSONAL_KEYS is empty in this web process: run `manage.py sharding_erase_subject`.")
         )
     try:
-        found = counted_rows(conninfo(get_settings().lifeline_database), subject)
+        found = counted_rows(conninfo(get_settings().lifeline_database), subject, _as_a_page)
     except (ServerError, UnknownJournals) as error:
+        if getattr(error, "sqlstate", None) == database.QUERY_CANCELED:
+            raise database.ReadTooLong from error
         raise Refused(reason(error)) from error
     return Plan(
         title=_("Erase the person {}").format(subject),
@@ -41,6 +45,11 @@ def erase(look: Look, given: QueryDict) -> Plan:
         danger=True,
         confirm=subject,
     )
+
+
+def _as_a_page(way: Conninfo) -> Conninfo:
+    """Limit the reads on that way, as those of any page are."""
+    return hurried(way, database.READ_SECONDS, database.CONNECT_SECONDS)
 
 
 def _subject(given: QueryDict) -> str:

@@ -6,14 +6,18 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import pytest
 from django.conf import settings
 from django.contrib.admin.models import LogEntry
+from django.db import connection
 from django.test import Client, override_settings
 from psycopg import OperationalError
 
 from sharding_app import Personal
+from sharding_app.adapters.django import database
 from sharding_app.admin.operator_plans import subjects
+from sharding_app.embedded import Servers
 from sharding_app.models import Decision, Event, Subject
 from sharding_app.operations.erasing import NotErased
 from tests.integration.runtime.persons import Buyer, Sale
@@ -112,6 +116,20 @@ def test_a_web_process_without_the_keys_says_so(root: Client) -> None:
         page = root.get(f"{ACTION}?subject=ann")
     assert page.status_code == 409
     assert "PERSONAL_KEYS is empty in this web process" in text(page)
+
+
+def test_a_count_that_takes_too_long_is_given_up(
+    root: Client, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store()
+    monkeypatch.setattr(database, "READ_SECONDS", 0.2)
+    url = servers.database_url.rpartition("/")[0] + f"/{connection.settings_dict['NAME']}"
+    with psycopg.connect(url) as other:
+        other.execute("LOCK TABLE sharding_snapshot IN ACCESS EXCLUSIVE MODE")  # as a huge one is read
+        page = root.get(f"{ACTION}?subject=ann")
+        other.rollback()
+    assert page.status_code == 503
+    assert "did not finish a read for this page in 0.2 s" in text(page)
 
 
 def test_a_server_that_refuses_is_told(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
