@@ -1,5 +1,7 @@
 """Operators' actions: a page that shows the plan, then a POST that asks the process that decides.
 
+A plan with private parameters is asked for by a POST too, which names it (`PLAN`).
+
 Contract: each action has a permission of its own, asked at the page and at the POST. Nothing is
 changed here: the coordinator or a node decides, and its answer is shown as it is. Messages and
 timers are rows, which one statement changes (`operations.messages`). The request and its outcome
@@ -29,6 +31,9 @@ from sharding_app.protocol.messages import OperatorReply
 from sharding_app.runtime.asking.queries import OPERATOR_SECONDS
 from sharding_app.runtime.node.process import Process
 
+PLAN = "plan"
+"""Field of a form that asks for the plan, and changes nothing."""
+
 logger = logging.getLogger("sharding.client")
 
 
@@ -39,7 +44,8 @@ def steer(request: HttpRequest, action: str, admin: ReadOnlyAdmin) -> HttpRespon
     chosen = ACTIONS[action]
     if not request.user.has_perm(chosen.permission):
         raise PermissionDenied
-    given = request.POST if request.method == "POST" else request.GET
+    carries_out = request.method == "POST" and PLAN not in request.POST
+    given = request.POST if request.method == "POST" or chosen.private else request.GET
     try:
         plan = chosen.plan(collector.look(), given)
     except (Refused, Unreachable, DatabaseError) as error:
@@ -48,9 +54,9 @@ def steer(request: HttpRequest, action: str, admin: ReadOnlyAdmin) -> HttpRespon
         return _page(request, admin, {"title": chosen.title, "refused": why, "given": given}, status=status)
     if plan.fields is None:
         asked = [*(["target"] if plan.targets else []), *(["confirm"] if plan.confirm else [])]
-        hidden = {"csrfmiddlewaretoken", *asked}
+        hidden = {"csrfmiddlewaretoken", PLAN, *asked}
         plan.fields = [(name, given.get(name, "")) for name in given if name not in hidden]
-    if request.method != "POST":
+    if not carries_out:
         return _page(request, admin, {"title": plan.title, "plan": plan, "action": action, "given": given})
     if plan.confirm and given.get("confirm") != plan.confirm:
         unconfirmed = {

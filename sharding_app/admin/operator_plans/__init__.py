@@ -17,6 +17,8 @@ class Action(NamedTuple):
     "Where no plan can be made: a plan has a title of its own."
     plan: Callable[[Look, QueryDict], Plan]
     "Raises Refused."
+    private: bool = False
+    "Its parameters are taken from a form alone: addresses land in logs and in histories."
 
 
 ACTIONS: dict[str, Action] = {
@@ -37,5 +39,5 @@ ACTIONS: dict[str, Action] = {
     "projection-reset": Action("sharding.steer_projection", _("Reset a projection"), projections.reset),
     "projection-retry": Action("sharding.steer_projection", _("Retry an entity"), projections.retry),
     "projection-skip": Action("sharding.steer_projection", _("Skip an event"), projections.skip),
-    "erase-subject": Action("sharding.erase_subject", _("Erase a person"), subjects.erase),
+    "erase-subject": Action("sharding.erase_subject", _("Erase a person"), subjects.erase, private=True),
 }

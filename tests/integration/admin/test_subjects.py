@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import unquote
 
 import psycopg
 import pytest
@@ -28,6 +29,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.sharding_real
 BASE = "/admin/sharding/cluster/"
 ACTION = f"{BASE}steer/erase-subject/"
 KEYS = ["Xk2mP9vQ4wL7tR1zB8nH5cJ3"]
+PLAN = {"subject": "ann", "plan": "1"}
 NAME = "Annabel Quixote"
 
 
@@ -50,14 +52,14 @@ def test_it_is_offered_and_done_for_those_who_may(root: Client, person: Person) 
     store()
     others = person("view_cluster", "view_payload", "stop_entity", "discard_message", "steer_projection")
     assert "erase-subject" not in others.get(f"{BASE}database/").content.decode()
-    assert others.get(f"{ACTION}?subject=ann").status_code == 403
+    assert others.post(ACTION, PLAN).status_code == 403
     assert others.post(ACTION, {"subject": "ann", "confirm": "ann"}).status_code == 403
     may = person("view_cluster", "erase_subject")
     assert (
         'action="/admin/sharding/cluster/steer/erase-subject/"'
         in may.get(f"{BASE}database/").content.decode()
     )
-    assert may.get(f"{ACTION}?subject=ann").status_code == 200
+    assert may.post(ACTION, PLAN).status_code == 200
     assert not LogEntry.objects.exists()
     assert Sale.ref("lamp").sync.shown() == {"ann": NAME}
     assert Event.objects.filter(entity="ann").exists()
@@ -65,7 +67,7 @@ def test_it_is_offered_and_done_for_those_who_may(root: Client, person: Person) 
 
 def test_the_plan_is_carried_out_after_the_id_was_typed(root: Client) -> None:
     store()
-    page = root.get(f"{ACTION}?subject=ann")
+    page = root.post(ACTION, PLAN)
     assert "entities.Buyer ann is deleted: events: 1" in text(page)
     assert "Entities of entities.Sale in memory may show the data" in text(page)
     fields = dict(page.context["plan"].fields)
@@ -89,6 +91,19 @@ def test_the_plan_is_carried_out_after_the_id_was_typed(root: Client) -> None:
     assert "ann" not in f"{line.detail} {kept.change_message} {kept.object_repr}".split()
 
 
+def test_the_id_of_a_person_stands_in_no_address(root: Client) -> None:
+    form = re.search(
+        r"<form[^>]*erase-subject.*?</form>", root.get(f"{BASE}database/").content.decode(), re.DOTALL
+    )
+    assert form is not None
+    assert 'method="post"' in form[0]
+    assert "csrfmiddlewaretoken" in form[0]
+    assert 'name="plan"' in form[0]
+    page = root.get(f"{ACTION}?subject=ann")
+    assert page.status_code == 409
+    assert "ann" not in text(page).split()
+
+
 def test_one_that_is_interrupted_is_said_and_goes_on(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     store()
     fields = {"subject": "ann", "confirm": "ann"}
@@ -107,13 +122,14 @@ def test_one_that_is_interrupted_is_said_and_goes_on(root: Client, monkeypatch: 
 
 @pytest.mark.parametrize("subject", ["", "%00", "x" * 600])
 def test_what_cannot_be_an_id_is_refused(root: Client, subject: str) -> None:
-    assert root.get(f"{ACTION}?subject={subject}").status_code == 409
-    assert root.post(f"{ACTION}?subject={subject}").status_code == 409
+    given = {"subject": unquote(subject)}
+    assert root.post(ACTION, {**given, "plan": "1"}).status_code == 409
+    assert root.post(ACTION, given).status_code == 409
 
 
 def test_a_web_process_without_the_keys_says_so(root: Client) -> None:
     with override_settings(SHARDING={**settings.SHARDING, "PERSONAL_KEYS": []}):
-        page = root.get(f"{ACTION}?subject=ann")
+        page = root.post(ACTION, PLAN)
     assert page.status_code == 409
     assert "PERSONAL_KEYS is empty in this web process" in text(page)
 
@@ -126,7 +142,7 @@ def test_a_count_that_takes_too_long_is_given_up(
     url = servers.database_url.rpartition("/")[0] + f"/{connection.settings_dict['NAME']}"
     with psycopg.connect(url) as other:
         other.execute("LOCK TABLE sharding_snapshot IN ACCESS EXCLUSIVE MODE")  # as a huge one is read
-        page = root.get(f"{ACTION}?subject=ann")
+        page = root.post(ACTION, PLAN)
         other.rollback()
     assert page.status_code == 503
     assert "did not finish a read for this page in 0.2 s" in text(page)
@@ -137,6 +153,6 @@ def test_a_server_that_refuses_is_told(root: Client, monkeypatch: pytest.MonkeyP
         raise OperationalError("the server is away")
 
     monkeypatch.setattr(subjects, "counted_rows", away)
-    page = root.get(f"{ACTION}?subject=ann")
+    page = root.post(ACTION, PLAN)
     assert page.status_code == 409
     assert "the server is away" in text(page)
