@@ -28,14 +28,20 @@ def request_of(scope: Mapping[str, Any]) -> HttpRequest:
     """Return the handshake as a request, with its session and its user as the database has them
     now.
     """
-    scheme = "https" if scope.get("scheme") in ("wss", "https") else "http"
-    request = ASGIRequest({**scope, "type": "http", "method": "GET", "scheme": scheme}, BytesIO())
+    request = _plain(scope)
     store = import_module(settings.SESSION_ENGINE).SessionStore
     session = request.session = store(request.COOKIES.get(settings.SESSION_COOKIE_NAME, ""))
     # A look must not change what it looks at: the browser would not get the session's new key.
     session.cycle_key = session.flush = lambda: None
     request.user = get_user(request)
     return request
+
+
+def _plain(scope: Mapping[str, Any], unknown: str = "http") -> ASGIRequest:
+    """Return the handshake as a request. `unknown`: its scheme, where the server says none."""
+    said = scope.get("scheme") or unknown
+    scheme = {"ws": "http", "wss": "https"}.get(said, said)
+    return ASGIRequest({**scope, "type": "http", "method": "GET", "scheme": scheme}, BytesIO())
 
 
 def user_now(scope: Mapping[str, Any]) -> Any:
@@ -46,19 +52,26 @@ def user_now(scope: Mapping[str, Any]) -> Any:
 
 
 def from_own_page(scope: Mapping[str, Any]) -> bool:
-    """Tell whether a page of this site opens the socket: host and port are its own, or
+    """Tell whether a page of this site opens the socket: scheme, host and port are its own, or
     CSRF_TRUSTED_ORIGINS names them.
 
-    The browser sends the user's cookie whichever page opens a socket.
+    The browser sends the user's cookie whichever page opens a socket. A page that came over http
+    may be an attacker's in the network, though its host is that of a site with https. As for
+    Django's CSRF protection, SECURE_PROXY_SSL_HEADER says whether a proxy was reached over https.
+    Daphne says no scheme of a WebSocket: without that header it is not known, and not compared.
     """
-    request = ASGIRequest({**scope, "type": "http", "method": "GET", "scheme": "http"}, BytesIO())
     try:
-        origin = urlsplit(request.META.get("HTTP_ORIGIN", ""))
-        mine = urlsplit(f"{origin.scheme}://{request.get_host()}")
+        origin = urlsplit(_plain(scope).META.get("HTTP_ORIGIN", ""))
         if origin.scheme not in _PORTS or not origin.hostname:
             return False
+        request = _plain(scope, unknown=origin.scheme)
+        mine = urlsplit(f"{request.scheme}://{request.get_host()}")
         port = _PORTS[origin.scheme]
-        same = (origin.hostname, origin.port or port) == (mine.hostname, mine.port or port)
+        same = (origin.scheme, origin.hostname, origin.port or port) == (
+            mine.scheme,
+            mine.hostname,
+            mine.port or port,
+        )
         return same or any(_trusts(urlsplit(each), origin) for each in settings.CSRF_TRUSTED_ORIGINS)
     except (ValueError, DisallowedHost):
         return False

@@ -512,8 +512,7 @@ def test_the_admin_site_itself_is_asked(caplog: pytest.LogCaptureFixture) -> Non
     ("origin", "host", "own"),
     [
         ("http://testserver", "testserver", True),
-        ("https://testserver", "testserver", True),
-        ("https://testserver", "testserver:443", True),
+        ("https://testserver", "testserver", False),
         ("http://testserver:80", "testserver", True),
         ("http://testserver:8000", "testserver:8000", True),
         ("http://testserver:9999", "testserver:8000", False),
@@ -533,6 +532,38 @@ def test_only_pages_of_this_very_site_open_the_socket(origin: str, host: str, ow
     trusted = ["https://trusted.example", "https://*.below.example"]
     with override_settings(CSRF_TRUSTED_ORIGINS=trusted, ALLOWED_HOSTS=["testserver"]):
         assert from_own_page(handshake(origin=origin, host=host)) is own
+
+
+@pytest.mark.parametrize(
+    ("origin", "scheme", "forwarded", "own"),
+    [
+        ("https://testserver", "wss", "", True),
+        ("https://testserver:443", "wss", "", True),
+        ("http://testserver", "wss", "", False),
+        ("http://testserver", "https", "", False),
+        ("https://testserver", "ws", "https", True),
+        ("http://testserver", "ws", "https", False),
+        ("http://testserver", "ws", "http", True),
+        ("https://testserver", "ws", "http", False),
+        ("https://testserver", "ws", "", False),
+        ("https://testserver", None, "https", True),
+        ("http://testserver", None, "https", False),
+        ("https://testserver", None, "", True),
+        ("http://testserver", None, "", True),
+    ],
+)
+def test_a_page_over_http_opens_no_socket_of_a_site_with_https(
+    origin: str, scheme: str | None, forwarded: str, own: bool
+) -> None:
+    scope = handshake(origin=origin) | {"scheme": scheme}
+    if scheme is None:  # as Daphne
+        del scope["scheme"]
+    if forwarded:
+        scope["headers"].append((b"x-forwarded-proto", forwarded.encode()))
+    with override_settings(
+        SECURE_PROXY_SSL_HEADER=("HTTP_X_FORWARDED_PROTO", "https"), ALLOWED_HOSTS=["testserver"]
+    ):
+        assert from_own_page(scope) is own
 
 
 # -- Where it is -----------------------------------------------------------------------------------
