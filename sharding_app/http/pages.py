@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
@@ -28,7 +29,10 @@ from django.views.decorators.http import require_GET
 from sharding_app.http.handshake import asked_by_own_page, from_own_page, user_now
 from sharding_app.live.hub import Hub, Limits, Refusal, RightsUnknown, Seat
 from sharding_app.live.topics import Topic
+from sharding_app.redaction import told
 from sharding_app.settings.load import get_settings
+
+logger = logging.getLogger("sharding.client")
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -143,9 +147,14 @@ async def _converse(seat: Seat, receive: Receive, send: Send) -> None:
 
 async def _tell(seat: Seat, send: Send) -> None:
     frames = seat.frames
-    while (items := await seat.next()) is not None:
-        for text in [f"[{','.join(items)}]"] if frames else items:
-            await send({"type": "websocket.send", "text": text})
+    try:
+        while (items := await seat.next()) is not None:
+            for text in [f"[{','.join(items)}]"] if frames else items:
+                await send({"type": "websocket.send", "text": text})
+    except OSError:
+        return  # the browser is gone, and `receive` says so too
+    except Exception as error:  # noqa: BLE001 (logged; a browser that is told nothing has to come again)
+        logger.warning("a browser cannot be told: %s", told(error), extra={"action": "live_failed"})
     await send({"type": "websocket.close", "code": AGAIN})
 
 
@@ -158,6 +167,7 @@ async def _hear(seat: Seat, words: str | None) -> int:
         tokens, keys = said.get("watch", ()), said.get("forget", ())
         if not all(isinstance(each, str) for each in (*tokens, *keys)):
             return POLICY
+        "".join((*tokens, *keys)).encode()  # JSON has lone surrogates, which no answer could carry
         if isinstance(question := said.get("got"), str):
             seat.got(question)
         for key in keys:

@@ -215,6 +215,8 @@ def log_out(session: str) -> None:
         '{"watch": 7}',
         '{"watch": [7]}',
         '{"forget": [null]}',
+        '{"watch": ["\\ud800"]}',
+        '{"forget": ["a", "\\udfff"]}',
         "[" * 9000,
         "x" * 70_000,
     ],
@@ -235,6 +237,40 @@ def test_bytes_end_the_connection() -> None:
             assert (await socket.connect(SECONDS))[0]
             await socket.send_to(bytes_data=b"{}")
             assert (await socket.receive_output(SECONDS))["code"] == pages.POLICY
+
+    play(scene)
+
+
+def test_a_browser_that_cannot_be_told_has_to_come_again(
+    sharding_cluster: ClusterThread, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent: list[dict[str, Any]] = []
+    said = [
+        {"type": "websocket.connect"},
+        {"type": "websocket.receive", "text": json.dumps({"watch": [token()]})},
+    ]
+
+    async def scene() -> None:
+        closed = asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            if said:
+                return said.pop(0)
+            await closed.wait()
+            return {"type": "websocket.disconnect"}
+
+        async def send(message: dict[str, Any]) -> None:
+            if message["type"] == "websocket.send":
+                raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
+            sent.append(message)
+            if message["type"] == "websocket.close":
+                closed.set()
+
+        scope = {"type": "websocket", "path": PATH, "headers": headers(origin="http://testserver")}
+        async with asyncio.timeout(SECONDS):
+            await live_socket(scope, receive, send)
+        assert sent == [{"type": "websocket.accept"}, {"type": "websocket.close", "code": pages.AGAIN}]
+        assert "a browser cannot be told" in caplog.text
 
     play(scene)
 
