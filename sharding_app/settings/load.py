@@ -102,7 +102,7 @@ def _wrong(key: str, value: object) -> Problem | None:
     except msgspec.ValidationError:
         return Problem(f"SHARDING[{key!r}] must be {_KINDS[hint]}, not {_shown(key, value)}.")
     knob: Knob = FIELDS[key].metadata["knob"]
-    if misfit := knob.misfit(converted):
+    if misfit := knob.misfit(converted, seconds=key.endswith("_SECONDS")):
         return Problem(f"SHARDING[{key!r}] {misfit}, not {value!r}.")
     return None
 

@@ -29,6 +29,15 @@ from sharding_app.runtime.base.config import DeliverySettings, LifelineSettings,
 T = TypeVar("T")
 
 
+LONGEST_SECONDS = 1e9
+"""Of each key in seconds that has no other bound: clocks and the server's timestamps can add it to
+the present time, or take it off.
+"""
+LONGEST_DAYS = 365_000
+LARGEST_NUMBER = 2**63 - 1
+"""Of each key that is a whole number: PostgreSQL takes no larger one."""
+
+
 class Target(NamedTuple):
     """The field of a part that a key sets."""
 
@@ -78,13 +87,13 @@ class Knob(NamedTuple):
     targets: tuple[Target, ...] = ()
     "The fields that get the key's value."
 
-    def misfit(self, value: object) -> str | None:
-        """Return the rule that the value breaks, or None."""
+    def misfit(self, value: object, *, seconds: bool = False) -> str | None:
+        """Return the rule that the value breaks, or None. `seconds`: it is a time."""
         if self.one_of and value not in self.one_of:
             return f"must be one of {', '.join(self.one_of)}"
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             return None
-        if not math.isfinite(value):
+        if isinstance(value, float) and not math.isfinite(value):
             return "must be finite"
         if self.at_least is not None and value < self.at_least:
             return f"must be at least {self.at_least:g}"
@@ -92,6 +101,10 @@ class Knob(NamedTuple):
             return f"must be greater than {self.above:g}"
         if self.at_most is not None and value > self.at_most:
             return f"must be at most {self.at_most:g}"
+        if seconds and value > LONGEST_SECONDS:
+            return f"must be at most {LONGEST_SECONDS:.0f}"
+        if isinstance(value, int) and value > LARGEST_NUMBER:
+            return f"must be at most {LARGEST_NUMBER}"
         return None
 
 
@@ -322,7 +335,7 @@ class Settings:
         to=(_TYPE.delete_events,))
     keep_events_days: int = _knob(0, "Entities",
         "With `DELETE_EVENTS`: keep events that are younger than this number of days. 0: their age "
-        "does not matter.", at_least=0,
+        "does not matter.", at_least=0, at_most=LONGEST_DAYS,
         to=(_TYPE.keep_events_days,))
     keep_events: int = _knob(1, "Entities",
         "With `DELETE_EVENTS`: keep this number of the newest events of each entity.", at_least=1,
