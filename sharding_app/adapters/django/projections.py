@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from asgiref.sync import async_to_sync, sync_to_async
-from django.db import DatabaseError, InterfaceError, connections, transaction
+from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
 from django.db.backends.utils import CursorWrapper
 
 from sharding_app.adapters.django import further_journals as there
@@ -42,6 +42,7 @@ LAST_PAUSE_SECONDS = 0.1
 """Between two looks of a process that waits for a projection."""
 _RESETS = "SELECT pg_try_advisory_xact_lock(hashtext('sharding_projection/reset'), %s)"
 _ORDERS = "SELECT pg_try_advisory_xact_lock_shared(hashtext('sharding_projection/reset'), %s)"
+_LOCK_NOT_AVAILABLE = "55P03"
 COUNTED = 1000
 """Most changes that are counted behind each position, and most entities that wait there."""
 
@@ -365,14 +366,33 @@ def _beginning_again(
         number = _known(name, version, rows)
         names = [each.name for each in projection.sources]
         types = sorted(row[0] for row in run_query(cursor, "projection_types", {"names": names}))
-        run_query(cursor, "projection_follow", {"types": types, "wanted": True})
+        with _behind_appends():
+            run_query(cursor, "projection_follow", {"types": types, "wanted": True})
         _hold_positions(cursor, number)
         yield bool(rows[0][2])
         cursor.execute(_text("projection_forget"), {"id": number})
         cursor.execute(_text("projection_begin_again"), {"id": number, "types": types})
-        let_types_go(cursor, sorted(set(rows[0][1]) - set(types)))
+        with _behind_appends():
+            let_types_go(cursor, sorted(set(rows[0][1]) - set(types)))
         if is_elsewhere:
             _set_paused(name, version, paused=True)
+
+
+@contextmanager
+def _behind_appends() -> Iterator[None]:
+    """Say of a wait for rows that was given up what held them. Whether a type is followed changes
+    behind the appends under way, and those behind it wait: so that does not wait for long.
+    """
+    try:
+        yield
+    except OperationalError as error:
+        if getattr(error.__cause__, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+            raise
+        raise ProjectionError(
+            "a transaction has held rows of the types, or of their shards, for longer than 2 s: a long append, a move of"
+            " shards, or a session that is idle in its transaction. Nothing is changed: try again, and see the waits for"
+            " locks on the dashboard's page Database"
+        ) from error
 
 
 def _hold_positions(cursor: CursorWrapper, number: int) -> None:
@@ -422,7 +442,8 @@ def remove(name: str, version: int) -> None:
         _hold_positions(cursor, number)
         cursor.execute(_text("projection_forget"), params)
         cursor.execute(_text("projection_remove"), params)
-        let_types_go(cursor, rows[0][1])
+        with _behind_appends():
+            let_types_go(cursor, rows[0][1])
         if further_journals():
             transaction.on_commit(_forget_in_journals, using=alias, robust=True)
 
@@ -453,7 +474,8 @@ def accept_server(name: str, version: int) -> None:
     rows = _rows("projection_find", {"name": name, "version": version})
     followed = there.Followed(number, name, version, sorted(rows[0][1]))
     for journal in further_journals():
-        there.begin(alias, journal, followed, anew=True)
+        with _behind_appends():
+            there.begin(alias, journal, followed, anew=True)
 
 
 class DjangoControl:

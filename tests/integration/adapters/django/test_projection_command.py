@@ -77,6 +77,28 @@ def test_orders_change_the_rows_and_are_noted(failing: Callable[[], None]) -> No
         ]  # fmt: skip
 
 
+@pytest.mark.parametrize("order", ["--remove", "--reset"])
+def test_rows_that_are_held_for_too_long_are_told(
+    failing: Callable[[], None], writer: Writer, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    """To follow types, and to let them go, waits for the appends under way, but not for long."""
+    if order == "--remove":  # of a version that the code here does not have
+        monkeypatch.setattr("sharding_app.operations.projections.projections.all", dict)
+    else:  # its types are not followed: another version was removed
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE sharding_type SET followed = false")
+            cursor.execute("UPDATE sharding_shard SET followed = false")
+    writer.connection.execute("SELECT 1 FROM sharding_shard FOR UPDATE")
+    said = StringIO()
+    with pytest.raises(CommandError) as caught:
+        call_command("sharding_projection", f"{NAME}:1", order, "--yes", stdout=said)
+    writer.connection.rollback()
+    assert caught.value.returncode == 1
+    assert "held rows of the types, or of their shards, for longer than 2 s" in str(caught.value)
+    assert "Nothing is changed" in str(caught.value)
+    assert shows(NAME)[1]["projections"][0]["events"] == 1
+
+
 def test_wrong_orders_are_refused(failing: Callable[[], None]) -> None:
     for arguments, why in (
         (("projected.Other",), "No node has run"),
