@@ -211,6 +211,10 @@ class Journals(Archive):
         parts = (part.events(number, entity, after) for part in self._parts.values())
         return heapq.merge(super().events(number, entity, after), *parts, key=_BY_KEY)
 
+    def late(self, number: int, entities: Sequence[str], since: str) -> set[tuple[str, int]]:
+        found = super().late(number, entities, since)
+        return found.union(*(part.late(number, entities, since) for part in self._parts.values()))
+
     def remembered(self, number: int, entity: str | None, shards: range, after: str = "") -> Iterator[str]:
         if not self._parts:
             yield from super().remembered(number, entity, shards, after)

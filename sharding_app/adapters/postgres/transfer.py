@@ -149,6 +149,13 @@ class Transfer:
             if self.lies_here(row[0], shard):
                 yield StoredRow(*row)
 
+    def late(self, number: int, entities: Sequence[str], since: str) -> set[tuple[str, int]]:
+        """Return which snapshots of these entities a reading may have missed that began at
+        `since`.
+        """
+        wanted = {"type_id": number, "entities": list(entities), "since": since}
+        return {(one, seq) for one, seq in self._rows("export_late", wanted)}
+
     def remembered(self, number: int, entity: str | None, shards: range, after: str = "") -> Iterator[str]:
         """Read the remembered ids of these shards of a type, shard by shard, or whether an entity
         is remembered in one of them. `after` is an id of the first shard.

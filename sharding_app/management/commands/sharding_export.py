@@ -2,13 +2,14 @@
 
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.joined_journals import Journals
-from sharding_app.adapters.postgres.transfer import KnownType, StoredSnapshot, Transfer
+from sharding_app.adapters.postgres.transfer import KnownType, StoredRow, StoredSnapshot, Transfer
 from sharding_app.management.deletion_command import DatabaseCommand
 from sharding_app.management.operator_command import refused
 from sharding_app.management.progress import Progress
@@ -34,6 +35,8 @@ from sharding_app.settings.load import get_settings
 from sharding_app.wiring import entity_types
 
 TOLD_ROWS = 5000
+EVENTS_AT_ONCE = 500
+"""So many are looked through for gaps together."""
 
 
 class Command(DatabaseCommand):
@@ -133,13 +136,18 @@ def _rows(
             yield _snapshot_line(each)
     if not isinstance(last, RememberedLine):
         after = before = (last.entity, last.seq) if isinstance(last, EventLine) else ("", 0)
-        for one in transfer.events(known.number, entity, after):
-            if has_snapshots and one.seq > 1 and before != (one.entity, one.seq - 1):
-                for each in transfer.snapshots(known.number, one.entity):
-                    if each.at >= since and (each.entity, each.seq) not in recent:
-                        yield _snapshot_line(each)
-            before = one.entity, one.seq
-            yield event_line(one)
+        events = transfer.events(known.number, entity, after)
+        while page := list(islice(events, EVENTS_AT_ONCE)):
+            behind = _behind_gaps(page, before) if has_snapshots else set()
+            late = transfer.late(known.number, sorted({one for one, _ in behind}), since) if behind else set()
+            missed = {one for one, _ in late - recent}
+            for one in page:
+                if one.entity in missed and (one.entity, one.seq) in behind:
+                    for each in transfer.snapshots(known.number, one.entity):
+                        if each.at >= since and (each.entity, each.seq) not in recent:
+                            yield _snapshot_line(each)
+                yield event_line(one)
+            before = page[-1].entity, page[-1].seq
     shards, known_id = range(known.config.number_of_shards), ""
     if isinstance(last, RememberedLine):
         known_id = last.entity
@@ -148,6 +156,18 @@ def _rows(
     for found in transfer.remembered(known.number, entity, shards, known_id):
         yield RememberedLine(found)
     transfer.same_numbers(known)
+
+
+def _behind_gaps(page: Sequence[StoredRow], before: tuple[str, int]) -> set[tuple[str, int]]:
+    """Return the keys of the events whose predecessor is neither in the page nor stands before
+    it.
+    """
+    found = set()
+    for one in page:
+        if one.seq > 1 and before != (one.entity, one.seq - 1):
+            found.add((one.entity, one.seq))
+        before = one.entity, one.seq
+    return found
 
 
 def _snapshot_line(snapshot: StoredSnapshot) -> SnapshotLine:

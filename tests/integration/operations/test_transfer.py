@@ -242,6 +242,26 @@ def test_an_export_looks_for_no_snapshot_of_each_durable_state(
     assert len(looks) == 1
 
 
+def test_an_export_looks_for_missed_snapshots_of_many_entities_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a type deletes events: nearly all histories begin behind a gap."""
+    execute("UPDATE sharding_event SET seq = 2 WHERE seq = 1")
+    ((behind_gaps,),) = execute("SELECT count(DISTINCT entity) FROM sharding_event")
+    assert behind_gaps > 20
+    asked, real = [], Transfer._rows
+
+    def rows(self: Transfer, query: str, params: dict[str, Any]) -> Any:
+        asked.append(query)
+        return real(self, query, params)
+
+    monkeypatch.setattr(Transfer, "_rows", rows)
+    run("sharding_export", "shop.Cart", "--to", tmp_path / "carts.jsonl")
+    assert asked.count("export_late") == 1
+    ((snapshots,),) = execute("SELECT count(*) FROM sharding_snapshot")
+    assert asked.count("export_snapshots") == snapshots // transfer.PAGE_ROWS + 1
+
+
 @pytest.mark.parametrize("events", [1, 2, 20])
 def test_a_history_that_has_begun_anew_is_left_as_it_is(tmp_path: Path, events: int) -> None:
     """A snapshot of the former life would be its state, in front of all or some of its events."""
