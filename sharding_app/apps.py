@@ -33,8 +33,9 @@ class ShardingConfig(AppConfig):
         from sharding_app.entities import gateway, projections, transactions
         from sharding_app.management.runserver_node import start_node_beside
         from sharding_app.runtime.telemetry import tracing
-        from sharding_app.settings import real_databases
+        from sharding_app.settings import real_databases, steady_logs
 
+        steady_logs.steady()
         _register_checks()
         real_databases.remember(settings.DATABASES)
         gateway.set_gateway(_gateway)
