@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, c
 from uuid import UUID
 
 from sharding_app.entities import gateway, identifiers, transactions
-from sharding_app.entities.refs import BoundRef, check_timeout
+from sharding_app.entities.refs import BoundRef, timeout_of
 from sharding_app.errors import InvalidCall, ShardingError, WrongContext
 from sharding_app.protocol.call import Call
 
@@ -100,11 +100,9 @@ class Many(Generic[T]):
             )
         if type(at_a_time) is not int or at_a_time < 1:
             raise InvalidCall(f"at_a_time must be an int of at least 1, not {at_a_time!r}")
-        if timeout is not None:
-            check_timeout(timeout)
         self._type = entity_type
         self._ids = ids
-        self._timeout = timeout
+        self._timeout = timeout_of(entity_type, timeout)
         self._command_id = "" if command_id is None else identifiers.command_id(command_id)
         self._at_a_time = at_a_time
 

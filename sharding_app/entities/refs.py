@@ -27,11 +27,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def check_timeout(timeout: object) -> None:
-    """Raise `InvalidCall` if that is no time to wait for a reply."""
-    is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
-    if not is_number or not 0 < cast(float, timeout) < float("inf"):
-        raise InvalidCall(f"timeout must be a number of seconds greater than 0, not {timeout!r}")
+def timeout_of(entity_type: EntityType, asked: object) -> float | None:
+    """Return how many seconds a call waits for its reply: as asked, else by the type's settings.
+    None: by those of the process. Raises `InvalidCall`.
+    """
+    if asked is None:
+        return entity_type.settings.ask_timeout_seconds
+    is_number = isinstance(asked, (int, float)) and not isinstance(asked, bool)
+    if not is_number or not 0 < cast(float, asked) < float("inf"):
+        raise InvalidCall(f"timeout must be a number of seconds greater than 0, not {asked!r}")
+    return cast(float, asked)
 
 
 class BoundRef:
@@ -53,11 +58,9 @@ class BoundRef:
         on_commit: bool = True,
     ) -> None:
         self._ref_id = identifiers.entity_id(entity_id)
-        if timeout is not None:
-            check_timeout(timeout)
         if command_id is not None:
             command_id = identifiers.command_id(command_id)
-        self._ref_timeout = timeout
+        self._ref_timeout = timeout_of(self.entity_type, timeout)
         self._ref_command_id = command_id
         self._ref_on_commit = on_commit
 

@@ -24,7 +24,7 @@ from sharding_app.entities.extractors import (
     StartEntityAck,
 )
 from sharding_app.entities.messages import decode_reply, encode_message, message_spec
-from sharding_app.entities.refs import check_timeout
+from sharding_app.entities.refs import timeout_of
 from sharding_app.entities.registry import registry
 from sharding_app.entities.settings import ShardingSettings
 from sharding_app.entities.sharding.queries import Question
@@ -77,8 +77,7 @@ class Region:
         # An extractor is the user's. The home could not read a message with something else for an
         # id, and its caller would hear nothing.
         entity_id = identifiers.entity_id(entity_id)
-        if timeout is not None:
-            check_timeout(timeout)
+        timeout = timeout_of(registry.get(self.type_name), timeout)
         command_id = "" if command_id in (None, "") else identifiers.command_id(command_id)
         if not isinstance(message, StartEntity):
             command = MESSAGE
