@@ -12,6 +12,11 @@ from sharding_app.protocol.allocation.strategy import ShardAllocationStrategy
 from sharding_app.protocol.passivation.strategy import Passivation, passivation
 from sharding_app.protocol.supervision import Supervision
 
+LONGEST_DAYS = 365_000
+"""The server's timestamps can take it off the present time."""
+LARGEST_NUMBER = 2**63 - 1
+"""PostgreSQL takes no larger whole number."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardingSettings:
@@ -67,8 +72,8 @@ class ShardingSettings:
         _need(self.snapshot_when is None or callable(self.snapshot_when), "snapshot_when", "a function")
         _whole(self.keep_snapshots, "keep_snapshots", 1)
         _flag(self.delete_events, "delete_events")
-        _whole(self.keep_events_days, "keep_events_days", 0)
-        _whole(self.keep_events, "keep_events", 1)
+        _whole(self.keep_events_days, "keep_events_days", 0, LONGEST_DAYS)
+        _whole(self.keep_events, "keep_events", 1, LARGEST_NUMBER)
         _seconds(self.passivate_after_seconds, "passivate_after_seconds", zero=True)
         _whole(self.active_entity_limit, "active_entity_limit", 0)
         _strategy(self.passivation)
@@ -130,9 +135,10 @@ def _need(fits: object, name: str, what: str) -> None:
         raise DeclarationError(f"ShardingSettings: {name} must be {what}")
 
 
-def _whole(value: object, name: str, least: int) -> None:
-    fits = value is None or (type(value) is int and value >= least)
-    _need(fits, name, f"an int of at least {least}, not {value!r}")
+def _whole(value: object, name: str, least: int, most: int | None = None) -> None:
+    fits = value is None or (type(value) is int and value >= least and (most is None or value <= most))
+    limits = f"of at least {least}" if most is None else f"from {least} to {most}"
+    _need(fits, name, f"an int {limits}, not {value!r}")
 
 
 def _strategy(value: str | Passivation | None) -> None:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from sharding_app.entities.settings import ShardingSettings
+from sharding_app.entities.settings import LARGEST_NUMBER, LONGEST_DAYS, ShardingSettings
 from sharding_app.protocol.allocation.least_shards import LeastShardAllocation
 from sharding_app.protocol.allocation.strategy import ShardAllocationStrategy
 from sharding_app.protocol.allocation.threshold import ThresholdAllocation
@@ -33,9 +33,6 @@ LONGEST_SECONDS = 1e9
 """Of each key in seconds that has no other bound: clocks and the server's timestamps can add it to
 the present time, or take it off.
 """
-LONGEST_DAYS = 365_000
-LARGEST_NUMBER = 2**63 - 1
-"""Of each key that is a whole number: PostgreSQL takes no larger one."""
 
 
 class Target(NamedTuple):

@@ -35,9 +35,8 @@ class SteadyLogger(logging.Logger):
         except Exception:  # noqa: BLE001 (told where Python tells the errors of its own handlers)
             if logging.raiseExceptions and sys.stderr is not None:
                 sys.stderr.write(f"a filter or handler of the logger {self.name} raised:\n")
-                traceback.print_exc(
-                    file=sys.stderr, chain=False
-                )  # the entity's own error may be confidential
+                # Without the chain: the error of the entity may be confidential.
+                traceback.print_exc(file=sys.stderr, chain=False)
 
 
 def steady() -> None:

@@ -9,6 +9,7 @@ from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.further_journals import Further
 from sharding_app.adapters.postgres.joined_journals import Journals
 from sharding_app.adapters.postgres.transfer import Age, KnownType, StoredRow, Transfer
+from sharding_app.entities.settings import LARGEST_NUMBER, LONGEST_DAYS
 from sharding_app.management.deletion_command import DatabaseCommand
 from sharding_app.management.operator_command import refused, signed
 from sharding_app.management.progress import Progress
@@ -78,8 +79,9 @@ class Command(DatabaseCommand):
     def _events(self, options: dict[str, Any]) -> None:
         name, entity, path = options["type"], options["id"], options["to"]
         keep = 1 if options["keep"] is None else options["keep"]
-        if options["older_than"] < 0 or keep < 1:
-            raise refused("--older-than must be at least 0, and --keep at least 1.")
+        _check_days(options, "older_than")
+        if not 1 <= keep <= LARGEST_NUMBER:
+            raise refused(f"--keep must be from 1 to {LARGEST_NUMBER}.")
         age = Age(_seconds(options["older_than"]), keep)
         if not options["yes"]:
             entities, events = self.on_database(
@@ -112,8 +114,7 @@ class Command(DatabaseCommand):
 
     def _entities(self, options: dict[str, Any]) -> None:
         name, entity, folder = options["type"], options["id"], options["to"]
-        if options["entities_older_than"] < 0:
-            raise refused("--entities-older-than must be at least 0.")
+        _check_days(options, "entities_older_than")
         if options["keep"] is not None or options["resume"]:
             raise refused(
                 "--keep and --resume belong to --older-than. A run with --entities-older-than is run again to go on."
@@ -168,6 +169,11 @@ class Command(DatabaseCommand):
     def _left(self, left: Counter[str]) -> None:
         for why, number in sorted(left.items()):
             self.say(f"Left in the journal: {_amount(number)}: {STAYS[why]}.")
+
+
+def _check_days(options: dict[str, Any], name: str) -> None:
+    if not 0 <= options[name] <= LONGEST_DAYS:
+        raise refused(f"--{name.replace('_', '-')} must be from 0 to {LONGEST_DAYS} days.")
 
 
 def _seconds(days: int) -> float:

@@ -463,7 +463,10 @@ def test_a_process_that_was_frozen_meanwhile_is_fenced(tmp_path: Path) -> None:
     [
         (("--older-than", "90", "--entities-older-than", "90"), "not allowed with"),
         ((), "is required"),
-        (("--entities-older-than", "-1"), "at least 0"),
+        (("--entities-older-than", "-1"), "from 0 to 365000 days"),
+        (("--entities-older-than", "9999999"), "from 0 to 365000 days"),
+        (("--older-than", "9999999"), "from 0 to 365000 days"),
+        (("--older-than", "90", "--keep", str(2**63)), "--keep must be from 1 to"),
         (("--entities-older-than", "90", "--keep", "3"), "belong to --older-than"),
         (("--entities-older-than", "90", "--resume"), "belong to --older-than"),
         (("--entities-older-than", "90", "--yes"), "needs a directory"),

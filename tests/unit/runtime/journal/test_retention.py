@@ -115,7 +115,14 @@ async def test_a_server_that_is_away_ends_nothing(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(
     "settings",
-    [{"keep_events": 0}, {"keep_events": True}, {"keep_events_days": -1}, {"keep_events_days": "90"}],
+    [
+        {"keep_events": 0},
+        {"keep_events": True},
+        {"keep_events": 2**63},
+        {"keep_events_days": -1},
+        {"keep_events_days": "90"},
+        {"keep_events_days": 365_001},
+    ],
 )
 async def test_what_is_kept_has_to_be_a_number(settings: dict[str, object]) -> None:
     with pytest.raises(DeclarationError, match=f"{next(iter(settings))} must be an int"):
