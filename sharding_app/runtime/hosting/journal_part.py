@@ -80,7 +80,7 @@ class JournalPart:
         self.trouble = "" if not name else "it has not answered yet"
         "Why nothing of this journal is used now; empty: it is used."
         self._left: dict[tuple[str, ShardId], Epoch] = {}
-        "Shards that have left it, and the epochs at which that was last said."
+        "Shards that have left it, and the epochs at which it has said so last."
 
     def stands_still(self) -> bool:
         """Tell whether nothing is known to come out of the journal now, if there are others."""
@@ -112,16 +112,23 @@ class JournalPart:
         if self.clusters is not None:
             await self.clusters.secured.next()
         taken = await self.journal.take(type_name, type_id, numbers or Numbering(1), shards, me)
-        for shard, journal in taken.left.items():
-            self._say_left(type_name, shard, shards[shard], journal)
+        for shard, epoch in shards.items():
+            if shard in taken.left:
+                self._say_left(type_name, shard, epoch, taken.left[shard])
+            else:
+                self._left.pop((type_name, shard), None)
         await self.secured.next()
         return taken.shards, taken.uses_messages
+
+    def has_left(self, type_name: str, shard: ShardId, epoch: Epoch) -> bool:
+        """Tell whether the journal has last said that the shard lies in another one."""
+        return self._left.get((type_name, shard)) == epoch
 
     def fall_silent(self) -> None:
         self.is_silent = True
 
     def _say_left(self, type_name: str, shard: ShardId, epoch: Epoch, journal: str) -> None:
-        if self._left.get((type_name, shard), 0) >= epoch:
+        if self.has_left(type_name, shard, epoch):
             return
         self._left[type_name, shard] = epoch
         logger.error(

@@ -385,11 +385,14 @@ class NodeHost:
             # The journal has seen a later epoch, or later numbers of shards: the cluster's server
             # has gone back since, or the row that was read is outdated. The coordinator decides a
             # later one unless there is. It may have asked again, so this one never begins here.
+            # A shard that has left the journal begins at no epoch, until an operator puts its row
+            # right. The coordinator asks again: then the row is read again.
             refused = {
                 shard: epoch
                 for shard, epoch in told.items()
                 if shard not in taken and not self._is_here(message.type, shard, epoch)
-            }
+                and not part.has_left(message.type, shard, epoch)
+            }  # fmt: skip
             if refused:
                 for shard, epoch in refused.items():
                     host.shard_life.never_again(shard, epoch)

@@ -106,6 +106,9 @@ RESULTS = (Answer, Failed, Done)
 CIRCLES = 8
 CIRCLE_SECONDS = 0.2
 """One home may hand one command back this often within this time. Repeated frames count."""
+ROUNDS = 12
+ROUNDS_SECONDS = 1.0
+"""A shard may get this many epochs within this time."""
 
 
 class Handling(NamedTuple):
@@ -143,6 +146,7 @@ class Witness:
         self._last: dict[str, Handling] = {}
         self._names: dict[int, str] = {}
         self._bounces: dict[tuple[object, ...], tuple[int, float]] = {}
+        self._rounds: dict[ShardKey, tuple[int, float]] = {}
         "Commands that one home handed back at one epoch: how often, and since when."
         self._answered: dict[str, list[Call]] = {}
         self._taken: dict[str, int] = {}
@@ -526,10 +530,22 @@ class Witness:
         if before is not None and moved and before.home is not None:
             self._has_let_go(before)
         closings.check(self.world, before, after)
+        if after.epoch != known:
+            self._has_another_epoch(after)
         self.homes[after.type, after.shard, after.epoch] = after.home
         self.world.where.decided((after.type, after.shard))
         self.world.judge.decided(writer, before, after)
         self.world.transition("shard row", before.step if before is not None else "none", after.step)
+
+    def _has_another_epoch(self, row: ShardRow) -> None:
+        """Check that no shard goes from home to home without a pause."""
+        times, since = self._rounds.get((row.type, row.shard), (0, self.world.now))
+        if self.world.now - since > ROUNDS_SECONDS:
+            times, since = 0, self.world.now
+        self._rounds[row.type, row.shard] = times + 1, since
+        if times >= ROUNDS:
+            detail = f"it gets its {times + 1}. epoch within {self.world.now - since:.3f} s"
+            raise PromiseBroken(14, "nothing_goes_in_circles", detail, f"{row.type}/{row.shard}")
 
     def _has_let_go(self, row: ShardRow) -> None:
         """Check that the former home has stopped the shard, or that its lease is over."""

@@ -141,7 +141,11 @@ class Mover:
                 self._may_die(request, after=False)
                 try:
                     self._guard(request, mover)
-                    value = await mover.do(request)
+                    world.switches += isinstance(request, course.Switch)
+                    try:
+                        value = await mover.do(request)
+                    finally:
+                        world.switches -= isinstance(request, course.Switch)
                 except FAILURES as error:
                     request = steps.throw(error)
                     continue
@@ -155,7 +159,8 @@ class Mover:
 
     def _guard(self, request: course.Request, mover: MemoryMover) -> None:
         """Switch nothing while a server that has the copy, or the switch, has a standby that lacks
-        it and may take over: what is lost then is more than a tail.
+        it and may take over: what is lost then is more than a tail. None is cut off while a switch
+        is under way.
         """
         if isinstance(request, course.Switch) and any(
             each.standby.away and each.standby.asynchronous for each in mover.new_places

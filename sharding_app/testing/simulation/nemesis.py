@@ -452,13 +452,24 @@ class Injector:
         if not server.up or server.standby.away:
             return None
         self._count(fault.kind, fault.journal)
-        server.standby.part(asynchronous=True)
-        self._move()
+        over = False
+
+        def part() -> None:
+            if over or not server.up or server.standby.away:
+                return
+            if self.world.switches:
+                self.world.scheduler.later(ROW_LOOK_SECONDS, part)
+                return
+            server.standby.part(asynchronous=True)
+            self._move()
 
         def promote() -> None:
+            nonlocal over
+            over = True
             if server.standby.away:
                 server.fail_over()
 
+        part()
         return promote
 
     def _connections_broken(self, fault: Fault, _: VirtualNode) -> Undo:
@@ -493,7 +504,7 @@ class Injector:
             row = server.cluster.members.get(node.incarnations[-1]) if node.incarnations else None
             if over or not server.up or server.standby.away:
                 return
-            if begins and row is None:
+            if world.switches or (begins and row is None):
                 world.scheduler.later(ROW_LOOK_SECONDS, part)
                 return
             server.standby.part(asynchronous=True)

@@ -155,6 +155,8 @@ class World:
         self.obstacles = Obstacles(list(self.servers.values()), token_of)
         self.failure: PromiseBroken | None = None
         self.commands = 0
+        self.switches = 0
+        "Switches of moves that are under way now."
         self.nodes = [VirtualNode(self, number) for number in range(nodes)]
         self.clients = [Client(self, number) for number in range(CLIENTS)]
         self.outside = SimLoop(Process(self.scheduler, "outside"))

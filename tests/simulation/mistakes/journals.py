@@ -205,6 +205,7 @@ JOURNALS: dict[str, Mistake] = {
     "multiplied_shards_lie_anywhere": Mistake((1, 4), ClusterRows, "_journal_of_group", lambda _: nothing),
     "a_journal_keeps_former_numbers": Mistake((0, 1, 2, 10, 15), JournalWrites, "_refile", lambda _: nothing),
     "lost_rows_are_not_made_again": Mistake((1, 2, 4), ClusterRows, "restore", _makes_no_row),
+    "shards_that_have_left_are_given_up": Mistake((14,), JournalPart, "has_left", lambda _: no),
     "resizes_wait_for_no_journal": Mistake((1, 2, 4), ClusterRows, "check_journals", lambda _: nothing),
     "no_journal_stands_still": Mistake((10,), JournalPart, "stands_still", lambda _: no),
     "marks_are_told_before_the_standby_has_them": Mistake(
