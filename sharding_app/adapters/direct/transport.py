@@ -61,8 +61,11 @@ SILENT_AFTER_LOOKS = 3
 """Looks in a row at which a peer owed an answer, a ping's too: it is sent nothing more until heard.
 """
 LOST_AFTER_LOOKS = 10
-MAX_UNPROVEN = 64
 MAX_CONNECTIONS = 10_000
+UNPROVEN_PART = 4
+"""As many as a fourth of the connections may come on top that have proven nothing. All processes of
+a cluster dial a node that is started again. If they drive each other out, few of them get in.
+"""
 MAX_WAITING_FRAMES = 10_000
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 LATELY_SECONDS = 2.0
@@ -166,6 +169,7 @@ class DirectTransport:
         "Connections that are not read, since too much waits."
         self._arrived = asyncio.Event()
         self._places = _places()
+        self._unproven_places = max(1, self._places // UNPROVEN_PART)
         self._open = False
         self._closing = False
         self._look_timer: asyncio.TimerHandle | None = None
@@ -306,7 +310,7 @@ class DirectTransport:
                     await listen_on(host, port),
                     self._tls.server,
                     self._accept,
-                    limit=MAX_UNPROVEN,
+                    limit=self._unproven_places,
                     seconds=HANDSHAKE_SECONDS,
                     dropped=self._dropped,
                 )
@@ -340,10 +344,13 @@ class DirectTransport:
         self._connections.add(connection)
         if not connection.dialed:
             self._unproven[connection] = None
-            if len(self._unproven) > MAX_UNPROVEN:
-                # The oldest: a process of the cluster needs a few milliseconds.
+            if len(self._unproven) > self._unproven_places:
+                # The oldest: a process of the cluster needs a few milliseconds. The loop tells of
+                # its end later, when many more may have come: it is forgotten at once.
                 self._counters["unproven_dropped"] += 1
-                next(iter(self._unproven)).abort("too many that have proven nothing")
+                oldest = next(iter(self._unproven))
+                oldest.abort("too many that have proven nothing")
+                self._forget(oldest)
         if self._look_timer is None:
             self._arm_look()
 
@@ -404,12 +411,7 @@ class DirectTransport:
     def lost(self, connection: Connection) -> None:
         """Forget a connection that is over, or about to be. May be called twice."""
         if connection.over:
-            self._connections.discard(connection)
-            self._held_up.discard(connection)
-            if connection in self._unproven:
-                del self._unproven[connection]
-                if connection.heard:  # one that looks whether something listens says nothing
-                    self._handshake_failed(connection)
+            self._forget(connection)
         peer = self._peers.get(connection.peer) if connection.proven else None
         if peer is None or peer.connection is not connection:
             return
@@ -427,6 +429,14 @@ class DirectTransport:
         )  # fmt: skip
         if connection.dialed:
             self._start(self._come_back(peer))
+
+    def _forget(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        self._held_up.discard(connection)
+        if connection in self._unproven:
+            del self._unproven[connection]
+            if connection.heard:  # one that looks whether something listens says nothing
+                self._handshake_failed(connection)
 
     def _handshake_failed(self, connection: Connection) -> None:
         self._counters["handshakes_failed"] += 1

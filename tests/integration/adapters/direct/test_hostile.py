@@ -4,6 +4,7 @@ disturb no other.
 
 import asyncio
 import resource
+import socket
 from contextlib import suppress
 from functools import partial
 from typing import cast
@@ -121,7 +122,7 @@ async def test_a_handshake_that_does_not_end_is_ended(way: str, monkeypatch: pyt
 async def test_many_that_prove_nothing_keep_no_place_from_one_that_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transport, "MAX_UNPROVEN", 5)
+    monkeypatch.setattr(transport, "_places", lambda: 20)  # a fourth of them
     book, name = Book(), a_channel()
     async with opened(book, name) as here, opened(book, listen=None) as friend:
         strangers = [
@@ -133,6 +134,33 @@ async def test_many_that_prove_nothing_keep_no_place_from_one_that_does(
         assert await received(here) == b"hello"
         for _, writer in strangers:
             writer.transport.abort()
+
+
+async def test_many_that_come_in_one_turn_of_the_loop_are_no_more_than_may_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A loop accepts up to a hundred in one turn, and tells of the end of one only in the next."""
+    monkeypatch.setattr(transport, "_places", lambda: 20)
+    name, most = a_channel(), 0
+    async with opened(Book(), name) as here:
+        strangers = [socket.socket(socket.AF_UNIX) for _ in range(80)]
+        for each in strangers:
+            each.setblocking(False)
+            each.connect(here.addresses()[0].partition(":")[2])
+        while here.statistics().get("unproven_dropped", 0) < 75:
+            await asyncio.sleep(0)
+            most = max(most, here.statistics()["connections_unproven"])
+        assert most <= 5
+        assert here.statistics()["unproven_dropped"] == 75
+        await until(lambda: sum(is_open(each) for each in strangers) == 5)
+        for each in strangers:
+            each.close()
+
+
+def is_open(end: socket.socket) -> bool:
+    with suppress(BlockingIOError):
+        return end.recv(1) != b""
+    return True
 
 
 def counts_more(here: transport.DirectTransport, counter: str, than: int) -> bool:
