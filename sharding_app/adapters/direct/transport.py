@@ -467,6 +467,8 @@ class DirectTransport:
         if not self._open:
             raise TransportError("not open")
         peer = self._peers.setdefault(channel, _Peer(channel))
+        if self._look_timer is None:
+            self._arm_look()  # else a peer to which no connection is ever made is not forgotten
         now = asyncio.get_running_loop().time()
         if peer.dial is None:
             if now < peer.again_at:

@@ -228,6 +228,17 @@ async def test_without_keys_processes_meet_in_a_folder_that_no_other_user_enters
 # -- Faults ----------------------------------------------------------------------------------------
 
 
+async def test_peers_that_were_never_reached_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process of another machine whose frames the channel layer carries, say: many come and go."""
+    monkeypatch.setattr(transport, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(transport, "FORGET_AFTER_SECONDS", 0.1)
+    async with opened(Book()) as here:
+        for _ in range(20):
+            with pytest.raises(PeerUnreachable, match="listens nowhere"):
+                await here.send(a_channel(), b"x")
+        await until(lambda: not here._peers)
+
+
 async def test_a_reset_connection_is_made_again(listen: Listen) -> None:
     book, name, other = Book(), a_channel(), a_channel()
     async with opened(book, name, listen=listen) as here, opened(book, other, listen=listen) as there:
