@@ -21,9 +21,11 @@ that the connections are not read, so their writers wait.
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import os
 import resource
+import socket
 import ssl
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -49,6 +51,8 @@ logger = logging.getLogger("sharding.transport")
 DIAL_WAIT_SECONDS = 0.05
 """Time that a frame waits for the connection that is being made for it."""
 DIAL_SECONDS = 2.0
+MAX_HOSTS = 4
+"""IPs of one name that are tried."""
 ROOM_SECONDS = 0.25
 """Time that a frame waits for a peer that does not read."""
 AGAIN_SECONDS = 0.02
@@ -544,23 +548,28 @@ class DirectTransport:
         peer.has_address = bool(addresses)
         why = "it listens nowhere that its row would say"
         for address in addresses:
-            if peer.connection is not None:
-                break
-            try:
-                async with asyncio.timeout(DIAL_SECONDS):
-                    connection = await self._connect(peer.channel, address)
-                    await connection.settled.wait()
-            except (OSError, UnicodeError) as error:  # UnicodeError: it is no name of a host
-                why = f"{address}: {str(error) or type(error).__name__}"
-                continue
-            if connection.proven:
-                return ""
-            why = f"{address}: {connection.why}"
-            if connection.refused not in (None, Why.ELSEWHERE):
-                self._warn(why)
+            for host in await _hosts(address):
+                if peer.connection is not None:
+                    return why
+                why = await self._try_host(peer, address, host)
         return why
 
-    async def _connect(self, channel: str, address: Address) -> Connection:
+    async def _try_host(self, peer: _Peer, address: Address, host: str) -> str:
+        """Return why that host gave no connection; empty: it gave one."""
+        try:
+            async with asyncio.timeout(DIAL_SECONDS):
+                connection = await self._connect(peer.channel, address, host)
+                await connection.settled.wait()
+        except (OSError, UnicodeError) as error:  # UnicodeError: it is no name of a host
+            return f"{address}: {str(error) or type(error).__name__}"
+        if connection.proven:
+            return ""
+        why = f"{address}: {connection.why}"
+        if connection.refused not in (None, Why.ELSEWHERE):
+            self._warn(why)
+        return why
+
+    async def _connect(self, channel: str, address: Address, host: str) -> Connection:
         loop = asyncio.get_running_loop()
 
         def made() -> Connection:
@@ -574,8 +583,8 @@ class DirectTransport:
         if (address.way == "tls") != (self._tls is not None):
             raise ConnectionRefusedError("one side has certificates, and the other none")
         context = None if self._tls is None else self._tls.client
-        host, port = address.host, address.port
-        return (await loop.create_connection(made, host, port, ssl=context, **_limit(context)))[1]
+        options = _of_tls(context, address.host)
+        return (await loop.create_connection(made, host, address.port, ssl=context, **options))[1]
 
     async def _come_back(self, peer: _Peer) -> None:
         """Connect again to a peer that may be unable to connect to us: it may have something to
@@ -638,8 +647,36 @@ def _places() -> int:
     return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, soft // 2)
 
 
-def _limit(context: ssl.SSLContext | None) -> dict[str, Any]:
-    return {} if context is None else {"ssl_handshake_timeout": HANDSHAKE_SECONDS}
+def _of_tls(context: ssl.SSLContext | None, name: str) -> dict[str, Any]:
+    """Return what a connection to the host of that name needs beside the context."""
+    if context is None:
+        return {}
+    return {"server_hostname": name, "ssl_handshake_timeout": HANDSHAKE_SECONDS}
+
+
+async def _hosts(address: Address) -> list[str]:
+    """Return what an address's host stands for: a name may have several IPs.
+
+    One of them may lead nowhere, as IPv6 does in some networks, or to another process. So each is
+    an attempt of its own.
+    """
+    if address.way == "unix" or _is_ip(address.host):
+        return [address.host]
+    loop, numeric = asyncio.get_running_loop(), socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
+    try:
+        async with asyncio.timeout(DIAL_SECONDS):
+            found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return [address.host]  # the attempt says why it cannot be found
+    return list(dict.fromkeys(socket.getnameinfo(each[4], numeric)[0] for each in found))[:MAX_HOSTS]
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _place_for_socket(folder: str) -> Path:

@@ -7,9 +7,10 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -190,6 +191,39 @@ async def test_an_address_that_is_none_costs_one_attempt_at_a_time(way: str) -> 
         assert here.statistics()["dials_failed"] <= 5
 
 
+@pytest.mark.parametrize("first", ["leads nowhere", "is another process"])
+async def test_a_name_whose_first_ip_leads_elsewhere_is_tried_on(
+    first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "DIAL_SECONDS", 0.3)
+    book, name, loop = Book(), a_channel(), asyncio.get_running_loop()
+    find = loop.getaddrinfo
+
+    async def two_of_them(host: str, port: int, **options: int) -> list[Any]:
+        if host != "node.example":
+            return await find(host, port, **options)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port)) for ip in ("127.0.0.2", "127.0.0.1")]
+
+    monkeypatch.setattr(loop, "getaddrinfo", two_of_them)
+    seen = Listen(unix=False, bind=("127.0.0.1", 0), seen_as="node.example")
+    async with opened(book, name, listen=seen) as here, opened(book, listen=None) as there:
+        port = int(here.addresses()[0].rpartition(":")[2])
+        async with AsyncExitStack() as stack:
+            if first == "is another process":
+                await stack.enter_async_context(
+                    opened(Book(), listen=Listen(unix=False, bind=("127.0.0.2", port)))
+                )
+            else:  # what listens there takes no more connections, so the kernel answers none
+                full = stack.enter_context(socket.socket())
+                full.bind(("127.0.0.2", port))
+                full.listen(0)
+                for _ in range(3):
+                    taken = stack.enter_context(socket.socket())
+                    taken.setblocking(False)
+                    taken.connect_ex(("127.0.0.2", port))
+            assert await delivered(there, name, b"x", here) == b"x"
+
+
 async def test_keys_are_rotated_without_a_break() -> None:
     book, name = Book(), a_channel()
     async with opened(book, name, keys=(KEY, OTHER)) as here, opened(book, keys=(OTHER, KEY)) as there:
@@ -229,7 +263,7 @@ async def test_without_keys_processes_meet_in_a_folder_that_no_other_user_enters
 
 
 async def test_peers_that_were_never_reached_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process of another machine whose frames the channel layer carries, say: many come and go."""
+    """Processes of other machines, say, to which the channel layer carries frames: many come."""
     monkeypatch.setattr(transport, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(transport, "FORGET_AFTER_SECONDS", 0.1)
     async with opened(Book()) as here:
