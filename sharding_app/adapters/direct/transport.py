@@ -361,11 +361,13 @@ class DirectTransport:
     def has_place(self, connection: Connection) -> bool:
         if len(self._connections) - len(self._unproven) < self._places or connection.dialed:
             return True
+        if not has_no_row(connection.peer.rpartition(".")[2]):
+            return True  # nodes are few, and two whose callers have all places would both be deaf
         self._counters["connections_refused"] += 1
         if self._counters["connections_refused"] == 1:
             logger.warning(
-                "a process is refused: there are %d connections, and half of the file descriptors is for"
-                " them (ulimit -n)", self._places, extra={"action": "transport.full"},
+                "a process that only asks is refused: there are %d connections, and half of the file descriptors"
+                " is for them (ulimit -n)", self._places, extra={"action": "transport.full"},
             )  # fmt: skip
         return False
 

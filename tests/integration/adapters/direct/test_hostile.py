@@ -8,6 +8,7 @@ import socket
 from contextlib import suppress
 from functools import partial
 from typing import cast
+from uuid import uuid4
 
 import pytest
 
@@ -16,6 +17,7 @@ from sharding_app.adapters.direct import transport
 from sharding_app.ports.transport import PeerUnreachable
 from sharding_app.protocol.direct.framing import FRAME, HANDSHAKE, PING, PONG, REFUSED, framed
 from sharding_app.protocol.direct.handshake import Why
+from sharding_app.protocol.ids import PROXY_PREFIX
 from tests.integration.adapters.direct.ends import (
     KEY,
     OTHER,
@@ -187,8 +189,8 @@ async def test_more_peers_than_there_is_room_for_are_refused_before_they_are_hea
     book, name = Book(), a_channel()
     async with (
         opened(book, name) as here,
-        opened(book, listen=None) as first,
-        opened(book, listen=None) as late,
+        opened(book, a_caller(), listen=None) as first,
+        opened(book, a_caller(), listen=None) as late,
     ):
         monkeypatch.setattr(here, "_places", 1)
         await first.send(name, b"x")
@@ -207,6 +209,25 @@ async def test_more_peers_than_there_is_room_for_are_refused_before_they_are_hea
                 with suppress(PeerUnreachable):
                     await late.send(name, b"z")
         assert await received(here) == b"z"
+
+
+def a_caller() -> str:
+    return f"sharding.test.{PROXY_PREFIX}{uuid4().hex}"
+
+
+async def test_callers_keep_no_place_from_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two nodes whose callers have all places would refuse each other, and be deaf."""
+    book, name = Book(), a_channel()
+    async with (
+        opened(book, name) as here,
+        opened(book, a_caller(), listen=None) as caller,
+        opened(book) as node,
+    ):
+        monkeypatch.setattr(here, "_places", 1)
+        await caller.send(name, b"x")
+        await node.send(name, b"y")
+        assert {await received(here), await received(here)} == {b"x", b"y"}
+        assert "connections_refused" not in here.statistics()
 
 
 async def test_half_of_the_file_descriptors_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
