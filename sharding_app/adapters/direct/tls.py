@@ -77,7 +77,7 @@ class TlsServer:
         while True:
             try:
                 accepted, _ = await loop.sock_accept(self.sockets[0])
-            except OSError:
+            except Exception:  # noqa: BLE001  (want of memory, say: a node must not go deaf by it)
                 self._dropped("accepts_failed")
                 await asyncio.sleep(AGAIN_SECONDS)
                 continue

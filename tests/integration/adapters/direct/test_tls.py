@@ -159,6 +159,33 @@ def test_strangers_at_the_handshake_of_tls_are_bounded(
         runner.run(main())
 
 
+@pytest.mark.parametrize("error", [OSError, MemoryError])
+def test_an_accept_that_fails_is_not_the_last(
+    error: type[Exception], tls: Tls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        loop, book, name = asyncio.get_running_loop(), Book(), a_channel()
+        accept, failed = loop.sock_accept, False
+
+        async def fails_once(listening: socket.socket) -> tuple[socket.socket, object]:
+            nonlocal failed
+            if not failed:
+                failed = True
+                raise error
+            return await accept(listening)
+
+        monkeypatch.setattr(loop, "sock_accept", fails_once)
+        async with (
+            opened(book, name, listen=TCP, tls=tls) as here,
+            opened(book, listen=None, tls=tls) as friend,
+        ):
+            await friend.send(name, b"hello")
+            assert await received(here) == b"hello"
+            assert here.statistics()["accepts_failed"] == 1
+
+    asyncio.run(main())
+
+
 def test_a_handshake_of_tls_that_does_not_end_is_ended(
     runner: asyncio.Runner, tls: Tls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
