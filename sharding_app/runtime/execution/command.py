@@ -460,6 +460,14 @@ class Command(LastCommit):
     # -- Commits in the middle: `await self.persist(...)` ------------------------------------------
 
     async def _commit_step(self, staging: Staging) -> None:
+        """Store all that is staged so far.
+
+        Tasks of one handler may ask for this at the same time. Each waits for the step before it: a
+        later one that went through beside a failed one would leave a gap.
+        """
+        if needs_time(staging):
+            await self.services.owner.know_server_time()
+        await self._steps_settled()
         if self.phase not in (RUNNING, GIVEN_UP):
             name = self.message.command
             raise WrongContext(f"{name} is over: await self.persist(...) before the handler returns")
@@ -468,8 +476,6 @@ class Command(LastCommit):
         try:
             if not self.is_current():
                 raise StepFailed(NotCommitted.SUPERSEDED)
-            if needs_time(staging):
-                await self.services.owner.know_server_time()
             under_way = self._begin_step(staging)
             cancelled = None if under_way is None else await self._outcome_of(under_way)
         except BaseException as error:

@@ -12,6 +12,7 @@ from sharding_app import (
     DurableState,
     EventSourced,
     InvalidCall,
+    NotSerializable,
     PartiallyApplied,
     ShardingSettings,
     Unavailable,
@@ -27,6 +28,7 @@ from sharding_app.entities.event_codec import FINISHED
 from sharding_app.ports.journal import EventRow
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
 from sharding_app.runtime.base.config import NodeConfig
+from sharding_app.runtime.journal.commits import StepFailed
 from sharding_app.testing.cluster import MemoryCluster
 from tests.unit.runtime.waiting import travel, until
 
@@ -90,6 +92,16 @@ class Biller(EventSourced, name="entities.Biller"):
     async def pay_and_let_go(self, cents: int) -> int:
         """The same, and the handler is over before that task begins."""
         tasks.append(asyncio.ensure_future(_awaited(self.persist(Paid(cents)))))
+        return self.total
+
+    @command
+    async def pay_in_two_tasks(self, what: str) -> int:
+        """Two tasks store at the same time, as those of `gather` do, and errors are passed over."""
+        function = None if not what else lambda: rows.append(what)
+        tasks.append(asyncio.ensure_future(_awaited(self.persist(Paid(5)))))
+        await asyncio.sleep(0)
+        tasks.append(asyncio.ensure_future(_awaited(self.persist(Paid(7), in_transaction=function))))
+        await asyncio.wait(tasks)
         return self.total
 
     @query
@@ -237,6 +249,27 @@ async def test_nothing_is_answered_while_a_commit_of_the_command_is_under_way(cl
     await travel(5.0)
     assert await asked == 6
     assert cluster.events(Biller, "a") == [Paid(1), Paid(5)]
+
+
+@pytest.mark.parametrize("what", ["", "a row"])
+async def test_a_step_beside_one_that_fails_is_not_stored(cluster: MemoryCluster, what: str) -> None:
+    """Its number would come behind one that is missing: the entity could never be read again."""
+    await Biller.ref("a").pay(1)
+    cluster.fail_next_write(Biller, "a", reason="no room")
+    with pytest.raises(NotSerializable, match="no room"):
+        await Biller.ref("a").pay_in_two_tasks(what)
+    failed = [each.exception() for each in tasks]
+    assert all(isinstance(each, StepFailed) for each in failed), failed
+    assert (cluster.events(Biller, "a"), rows) == ([Paid(1)], [])
+    assert await Biller.ref("a").sum() == 1
+
+
+@pytest.mark.parametrize("what", ["", "a row"])
+async def test_steps_of_two_tasks_are_stored_one_after_the_other(cluster: MemoryCluster, what: str) -> None:
+    assert await Biller.ref("a").pay_in_two_tasks(what) == 12
+    assert [each.exception() for each in tasks] == [None, None]
+    assert cluster.events(Biller, "a") == [Paid(5), Paid(7)]
+    assert rows == [what] * bool(what)
 
 
 async def test_what_a_command_has_staged_is_stored_once_though_a_task_of_it_lives_on(
