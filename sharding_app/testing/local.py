@@ -320,7 +320,9 @@ class LocalHost:
         most = limits.links.max_message_bytes
         kept = min(limits.max_reply_bytes, most - REPLY_ROOM_BYTES)
         stores = staging is not None and (
-            bool(staging.records) or (self._is_durable() and self.state() != self.stored)
+            bool(self._commits or staging.records or staging.in_transaction)
+            or bool(staging.messages or staging.cancelled)
+            or (self._is_durable() and self.state() != self.stored)
         )
         if stores and size > kept:
             raise NotSerializable(

@@ -445,9 +445,15 @@ class Command(LastCommit):
             services.refuse_too_large(staging)
         if services.durable is not None and not handler.is_query and self.is_current():
             services.durable.stage(self.slot, staging)
-        if staging.records and len(value) > services.max_reply:
-            raise services.reply_too_large(self.message, value)
+        if len(value) > services.max_reply and self._stores(staging):
+            raise services.reply_too_large(self.message, value, partly=self.steps > 0)
         return value
+
+    def _stores(self, staging: Staging) -> bool:
+        """Tell whether anything of the command is stored."""
+        return bool(
+            staging.records or self.steps or staging.in_transaction or changes_messages(self.message, staging)
+        )
 
     def give_up(self) -> None:
         """Fail the command, whose handler still runs: it is not waited for any longer."""
@@ -1178,10 +1184,11 @@ class Services:
         for each in staging.messages:
             refuse_too_large(each.target_type, each.command, each.args, self.max_args)
 
-    def reply_too_large(self, message: Deliver, value: bytes) -> NotSerializable:
+    def reply_too_large(self, message: Deliver, value: bytes, *, partly: bool) -> NotSerializable:
         """Return the error for a reply that is too large to be kept beside the events."""
         return NotSerializable(
             f"{self.type.name}.{message.command}: its reply has {len(value)} bytes, more than {self.max_reply}:"
-            " nothing of the command is stored. Return less of it at a time, or raise MAX_REPLY_BYTES",
+            f" {'no more' if partly else 'nothing'} of the command is stored. Return less of it at a time, or raise"
+            " MAX_REPLY_BYTES",
             code="reply_too_large",
         )

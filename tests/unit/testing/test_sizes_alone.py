@@ -55,6 +55,11 @@ class Big(EventSourced, name="sizes.Big"):
         except ShardingError:
             return
 
+    @command
+    def send_and_say(self, reply: int) -> str:
+        self.send(Big.ref("2").grow, 0)
+        return "x" * reply
+
     @applies(Grown)
     def on_grown(self, happened: Grown) -> None:
         self.size += happened.by
@@ -74,6 +79,7 @@ CALLS: list[tuple[Any, tuple[Any, ...], str]] = [
     (Big.grow, (0, "x" * 1000 * KILO), "arguments_too_large"),
     (Big.say, (1000 * KILO,), "reply_too_large"),
     (Big.told, (1000 * KILO,), "reply_too_large"),
+    (Big.send_and_say, (300 * KILO,), "reply_too_large"),
     (Big.send_on, (900 * KILO,), "arguments_too_large"),
     (Big.send_on_all_the_same, (900 * KILO,), "arguments_too_large"),
     (Note.write, (17 * KILO * KILO,), "state_too_large"),

@@ -19,7 +19,9 @@ from sharding_app import (
     EventSourced,
     InvalidCall,
     NotSerializable,
+    PartiallyApplied,
     Rejected,
+    ShardingError,
     ShardingSettings,
     applies,
     command,
@@ -28,7 +30,7 @@ from sharding_app import (
 )
 from sharding_app.runtime.base.config import NodeConfig
 from sharding_app.testing.cluster import MemoryCluster
-from tests.unit.runtime.waiting import until
+from tests.unit.runtime.waiting import travel, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -62,6 +64,14 @@ class Everything:
     box: Box
     maybe: int | None
     raw: bytes
+
+
+written: list[int] = []
+
+
+@event
+class Said:
+    what: str
 
 
 @event
@@ -183,6 +193,54 @@ async def test_a_reply_too_large_to_be_kept_fails_before_anything_is_stored() ->
             assert caught.value.code == "reply_too_large"
             assert len(cluster.events_raw(Kept, "a")) == 1
             assert await Kept.ref("a").show() == EVERYTHING, "its change is undone"
+
+
+class Talker(EventSourced, name="values.Talker"):
+    heard: int = 0
+
+    @command
+    async def awaits(self, length: int) -> str:
+        await self.persist(Said("a"))
+        return "x" * length
+
+    @command
+    def sends(self, length: int) -> str:
+        self.send(Talker.ref("other").hear)
+        return "x" * length
+
+    @command
+    def writes(self, length: int) -> str:
+        self.persist(in_transaction=lambda: written.append(length))
+        return "x" * length
+
+    @command
+    def hear(self) -> None:
+        self.persist(Said("b"))
+
+    @applies(Said)
+    def on_said(self, happened: Said) -> None:
+        self.heard += 1
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "stored"),
+    [("awaits", PartiallyApplied, 1), ("sends", NotSerializable, 0), ("writes", NotSerializable, 0)],
+)
+async def test_a_reply_too_large_is_told_truly_where_no_event_is_stored_with_it(
+    name: str, kind: type[ShardingError], stored: int
+) -> None:
+    """It was found to be too large on its way, behind the commit, and the error said that nothing
+    was stored.
+    """
+    written.clear()
+    async with MemoryCluster([Talker]) as cluster:
+        with cluster.in_use():
+            with pytest.raises(kind) as caught:
+                await getattr(Talker.ref("a"), name)(1_000_000)
+            await travel(1.0)
+            assert len(cluster.events_raw(Talker, "a")) == stored
+            assert (cluster.events_raw(Talker, "other"), written) == ([], [])
+            assert caught.value.stored == ("partly" if stored else "nothing")
 
 
 class TooMany(Rejected):
