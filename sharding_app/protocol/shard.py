@@ -342,13 +342,19 @@ class Shard(Generic[S]):
         slot.pending += 1
         self.busy += 1
 
-    def settled(self, slot: S) -> None:
-        """Take in the commit of such a command."""
+    def settled(self, slot: S) -> bool:
+        """Take in the commit of such a command.
+
+        True: it was the last one that an entity waited for before it stops. The shell runs
+        `finished` for it now.
+        """
         slot.pending -= 1
         self.busy -= 1
-        if slot.ended and slot.state is IDLE and not slot.pending and not slot.mailbox:
-            self._forget(slot)
-            slot.entity = None
+        if not slot.ended or slot.state is not IDLE or slot.pending:
+            return False
+        slot.state = SLOT[slot.state][BUSY]
+        self.busy += 1
+        return True
 
     def reload(self, slot: S) -> None:
         """Drop its object after a failed handler or commit: it loads before the next envelope."""

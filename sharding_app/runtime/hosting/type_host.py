@@ -345,8 +345,8 @@ class TypeHost:
         if self.workers is not None and (slot.ended or slot.passivating) and not shard.stopping:
             self.workers.end(slot)
             return
-        if (slot.state is LOADING or slot.ended) and self.erasing.wants(slot):
-            return
+        if (slot.state is LOADING or slot.ended) and (slot.pending or self.erasing.wants(slot)):
+            return  # it stops behind its commits (`settled`), or is erased
         if slot.state is LOADING:
             self.loader.want(slot)
         elif slot.passivating and not slot.ended:
@@ -357,13 +357,10 @@ class TypeHost:
             self.end_if_stopped(shard)
 
     def settled(self, slot: Resident) -> None:
-        shard, entity = slot.shard, slot.entity
-        shard.settled(slot)
-        if slot.entity is None:
-            close_context(entity)
-            if self.erasing.wants(slot):
-                return
-        self.end_if_stopped(shard)
+        if slot.shard.settled(slot):
+            self.finished(slot)
+        else:
+            self.end_if_stopped(slot.shard)
 
     def end_if_stopped(self, shard: ResidentShard) -> None:
         if shard.stopped:

@@ -211,7 +211,9 @@ def test_a_commit_under_way_keeps_its_entity_and_its_shard() -> None:
     assert shard.slots == {"a": slot}, "its commit is under way"
     shard.stop()
     assert not shard.stopped
-    shard.settled(slot)
+    assert shard.settled(slot), "now it can stop"
+    assert not shard.stopped
+    assert shard.finished(slot) is None
     assert (shard.slots, slot.entity, shard.stopped) == ({}, None, True)
 
 
@@ -223,11 +225,29 @@ def test_one_that_stops_with_a_commit_under_way_goes_when_the_last_is_through() 
         shard.overlaps(slot)
     shard.passivate(slot)
     assert shard.finished(slot) is None
-    shard.settled(slot)
+    assert not shard.settled(slot)
     assert shard.slots == {"a": slot}
     assert (slot.pending, shard.busy) == (1, 1)
-    shard.settled(slot)
+    assert shard.settled(slot)
+    assert shard.finished(slot) is None
     assert (shard.slots, slot.pending, shard.busy) == ({}, 0, 0)
+
+
+def test_what_comes_while_the_last_commit_of_one_that_stops_is_under_way_runs_later() -> None:
+    shard = a_shard()
+    slot = loaded(shard)
+    assert deliver(shard, 2) is Verdict.RUN
+    shard.overlaps(slot)
+    shard.passivate(slot)
+    assert shard.finished(slot) is None
+    assert deliver(shard, 3) is Verdict.QUEUED
+    assert shard.settled(slot)
+    assert shard.finished(slot) is None
+    assert (slot.state, slot.passivating, shard.busy) == (SlotState.LOADING, False, 1)
+    shard.loaded(slot)
+    work = shard.finished(slot)
+    assert work is not None
+    assert work[1].request == 3
 
 
 def test_a_commit_that_is_through_changes_nothing_of_one_that_goes_on() -> None:
@@ -237,7 +257,7 @@ def test_a_commit_that_is_through_changes_nothing_of_one_that_goes_on() -> None:
     shard.overlaps(slot)
     shard.finished(slot)
     entity = slot.entity
-    shard.settled(slot)
+    assert not shard.settled(slot)
     assert (shard.slots, slot.entity, slot.is_idle, shard.busy) == ({"a": slot}, entity, True, 0)
 
 

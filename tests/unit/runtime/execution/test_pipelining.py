@@ -17,17 +17,24 @@ from sharding_app import (
     Unavailable,
     applies,
     command,
+    event,
     query,
 )
 from sharding_app.adapters.memory import MemoryJournal
 from sharding_app.ports.journal import Outcome
 from sharding_app.runtime.base.config import NodeConfig
 from sharding_app.runtime.execution.known_ids import KnownIds
+from sharding_app.runtime.hosting.type_host import TypeHost
 from sharding_app.testing.cluster import MemoryCluster
 from tests.unit.runtime.one_of_each import Added, HotCart
 from tests.unit.runtime.waiting import travel, until
 
 pytestmark = pytest.mark.asyncio
+
+
+@event
+class Moved:
+    by: int
 
 
 def seen_by(cluster: MemoryCluster, entity_id: str) -> object:
@@ -353,3 +360,65 @@ async def test_a_type_that_does_not_opt_in_runs_one_command_at_a_time() -> None:
                 await travel(0.2)
                 assert running == ["step"], "a query looked at what was not committed"
             assert await asyncio.gather(*calls) == [1, 1]
+
+
+class Leaver(EventSourced, name="pipelining.Leaver"):
+    settings = ShardingSettings(pipelined=True, remember_entities=True, number_of_shards=1)
+    total: int = 0
+
+    @command
+    def add_and_leave(self, number: int) -> int:
+        self.persist(Moved(number))
+        self.context.passivate()
+        return self.total
+
+    @command
+    def add(self, number: int) -> int:
+        self.persist(Moved(number))
+        return self.total
+
+    @applies(Moved)
+    def on_moved(self, happened: Moved) -> None:
+        self.total += happened.by
+
+
+@pytest_asyncio.fixture
+async def leavers() -> AsyncIterator[MemoryCluster]:
+    async with MemoryCluster([Leaver], nodes=1) as cluster:
+        with cluster.in_use():
+            yield cluster
+
+
+def host_of(cluster: MemoryCluster) -> TypeHost:
+    (node,) = cluster.nodes.values()
+    return node.hosts["pipelining.Leaver"]
+
+
+async def remembered(cluster: MemoryCluster) -> list[str]:
+    found = host_of(cluster)
+    return (await found.journal.recall(found.type_id, [0])).get(0, [])
+
+
+async def test_a_message_for_one_that_leaves_behind_its_commit_waits_for_its_next_object(
+    leavers: MemoryCluster,
+) -> None:
+    assert await Leaver.ref("a").add(1) == 1
+    with leavers.writes_wait():
+        leaving = asyncio.ensure_future(Leaver.ref("a").add_and_leave(2))
+        await travel(0.2)
+        behind = asyncio.ensure_future(Leaver.ref("a").add(3))
+        await travel(0.2)
+        assert await remembered(leavers) == ["a"]
+    assert (await leaving, await behind) == (3, 6)
+    await travel(1.0)
+    assert await remembered(leavers) == ["a"], "it runs again"
+
+
+async def test_one_that_leaves_behind_its_commit_is_forgotten(leavers: MemoryCluster) -> None:
+    with leavers.writes_wait():
+        leaving = asyncio.ensure_future(Leaver.ref("a").add_and_leave(2))
+        await travel(0.2)
+    assert await leaving == 2
+    await travel(1.0)
+    assert await remembered(leavers) == []
+    assert not leavers.is_in_memory(Leaver, "a")
