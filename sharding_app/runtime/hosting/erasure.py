@@ -87,6 +87,8 @@ class ErasureHost(Protocol):
 
     def is_followed(self, shard: ResidentShard, entity: str) -> bool: ...
 
+    def finished(self, slot: Resident) -> None: ...
+
     def end_if_stopped(self, shard: ResidentShard) -> None: ...
 
 
@@ -164,8 +166,10 @@ class Erasing:
         slot = shard.slots.get(job.entity)
         if slot is None or (slot.state is SlotState.IDLE and not slot.passivating and not slot.pending):
             self._begin(job)
-        else:  # it stops after its present command, without a stop message, and `wants` is asked then
-            shard.passivate(slot)
+        elif shard.passivate(slot):
+            # It stops after its present command and the commits behind it, without a stop message,
+            # and `wants` is asked then.
+            self._host.finished(slot)
 
     def _begin(self, job: _Job) -> None:
         shard, host = job.shard, self._host

@@ -21,7 +21,8 @@ from sharding_app import (
     query,
 )
 from sharding_app.adapters.memory import MemoryJournal
-from sharding_app.ports.journal import Outcome
+from sharding_app.ports.journal import Erasure, Outcome
+from sharding_app.protocol.shard import SlotState
 from sharding_app.runtime.base.config import NodeConfig
 from sharding_app.runtime.execution.known_ids import KnownIds
 from sharding_app.runtime.hosting.type_host import TypeHost
@@ -422,3 +423,26 @@ async def test_one_that_leaves_behind_its_commit_is_forgotten(leavers: MemoryClu
     await travel(1.0)
     assert await remembered(leavers) == []
     assert not leavers.is_in_memory(Leaver, "a")
+
+
+@pytest.mark.parametrize("runs", [False, True])
+async def test_one_with_a_commit_under_way_is_erased_behind_it(leavers: MemoryCluster, *, runs: bool) -> None:
+    """`runs`: another command comes meanwhile."""
+    assert await Leaver.ref("a").add(1) == 1
+    found = host_of(leavers)
+    with leavers.writes_wait():
+        adding = asyncio.ensure_future(Leaver.ref("a").add(2))
+        await travel(0.2)
+        slot = found.shards[0].slots["a"]
+        assert (slot.state, slot.pending) == (SlotState.IDLE, 1)
+        erasing = asyncio.ensure_future(found.erasing.erase(0, "a", "an operator"))
+        await travel(0.2)
+        behind = [asyncio.ensure_future(Leaver.ref("a").add(5))] if runs else []
+        await travel(0.2)
+        assert not erasing.done()
+    assert await adding == 3
+    erased = await erasing
+    assert isinstance(erased, Erasure)
+    assert erased.events == 2
+    assert await asyncio.gather(*behind) == [5] * runs
+    assert leavers.events(Leaver, "a") == [Moved(5)] * runs
