@@ -29,7 +29,7 @@ import contextlib
 import contextvars
 import functools
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from enum import IntEnum
 from typing import Any, cast
@@ -391,14 +391,14 @@ class Command(LastCommit):
             if needs_time(staging):
                 await self.services.owner.know_server_time()
             if self.services.is_memory and changes_messages(self.message, staging):
-                await self._store_without_events(staging)
+                await self._to_its_end(self._store_without_events(staging))
                 return
         if (
             self.steps or staging.in_transaction or changes_messages(self.message, staging)
         ) and not staging.records:
             staging.records = [self._last_word()]
         if staging.in_transaction:
-            await self._commit_together(staging)
+            await self._to_its_end(self._commit_together(staging))
         elif staging.records:
             if self._commit(staging.records):
                 self.services.owner.finished(self.slot)
@@ -407,6 +407,21 @@ class Command(LastCommit):
                 self.services.note_change(self.slot)
             self.answer_seen()
             self.services.owner.finished(self.slot)
+
+    async def _to_its_end(self, job: Coroutine[Any, Any, None]) -> None:
+        """Do what a cancellation must not end in its middle: its outcome would be unknown.
+
+        The handler's task may be cancelled behind the handler too, by a timer of the user's.
+        """
+        under_way = asyncio.ensure_future(job)
+        while not under_way.done():
+            try:
+                await asyncio.shield(under_way)
+            except asyncio.CancelledError:
+                if self.services.owner.closing:
+                    under_way.cancel()
+                    raise
+        under_way.result()
 
     def _ends(self) -> bool:
         """Note that the handler has ended. False: the command was given up before."""

@@ -76,6 +76,15 @@ class Till(EventSourced):
         return self.total
 
     @command
+    async def put_with_more_and_be_cancelled(self, amount: int) -> int:
+        """A timer that the handler has forgotten cancels its task, which commits by then."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.persist(Put(amount), in_transaction=lambda: None)
+        asyncio.get_running_loop().call_later(0.05, task.cancel)
+        return self.total
+
+    @command
     def raise_it(self) -> None:
         raise asyncio.CancelledError
 
@@ -165,6 +174,21 @@ async def test_what_is_stored_beside_an_event_may_raise_it(
     with pytest.raises(ShardingError):
         await till.put_with_more(5)
     assert await till.put(2) == 3
+
+
+async def test_a_transaction_is_waited_for_though_the_task_of_the_handler_is_cancelled(
+    cluster: MemoryCluster,
+) -> None:
+    till = Till.ref("a")
+    await till.put(1)
+    with cluster.writes_wait():
+        asked = asyncio.ensure_future(till.put_with_more_and_be_cancelled(2))
+        _, still_open = await asyncio.wait([asked], timeout=0.2)
+        assert still_open, "its event is on its way, and its fate is not known yet"
+    assert await asked == 3
+    assert await till.read() == 3
+    assert await till.put(4) == 7
+    assert cluster.events(Till, "a") == [Put(1), Put(2), Put(4)]
 
 
 async def test_an_applier_that_raises_it_fails_its_entity_alone(cluster: MemoryCluster) -> None:
