@@ -9,13 +9,16 @@ not lie in the journal: a move compares the copy that it makes of them with its 
 """
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from sharding_app.entities.entity_type import EntityType
-from sharding_app.ports.journal import TRIM_LIMIT, Journal, JournalUnavailable
+from sharding_app.ports.journal import TRIM_LIMIT, Journal, JournalUnavailable, RowRefused
 from sharding_app.ports.store import ClusterStore, StoreUnavailable
 from sharding_app.protocol.ids import Incarnation
+
+logger = logging.getLogger("sharding.journal")
 
 PAGE_SNAPSHOTS = 200
 """Snapshots that one turn looks at."""
@@ -51,13 +54,21 @@ class Retention:
     async def behind(self, entity: str, number: int) -> int:
         """Delete snapshots that are too many, and events behind a number, where the type deletes
         them; return the number of events. A piece at a time, so that others get their turn on the
-        connection. Raises JournalUnavailable.
+        connection. Rows that the server does not give up stay. Raises JournalUnavailable.
         """
         before, count = number if self.deletes else 0, 0
         while True:
-            gone = await self._journal.trim(
-                self._type_id, entity, before, self._snapshots, self._seconds, keep_events=self._events
-            )
+            try:
+                gone = await self._journal.trim(
+                    self._type_id, entity, before, self._snapshots, self._seconds, keep_events=self._events
+                )
+            except RowRefused as refused:
+                # A table of the user's may refer to them, for example.
+                logger.warning(
+                    "old events of an entity of %s are not deleted: %s", self._name, refused.reason,
+                    extra={"action": "trim_refused", "entity_type": self._name},
+                )  # fmt: skip
+                return count
             self.counters["events_trimmed"] += gone
             count += gone
             if gone < TRIM_LIMIT:
@@ -92,8 +103,8 @@ class Retention:
         for entity in page.entities:
             if lies_here is not None and not lies_here(entity):
                 continue
+            self._after = entity  # one that fails holds up no others
             count += await self.behind(entity, ALL)
-            self._after = entity
             if count >= TURN_EVENTS:
                 return
         self._after = page.last

@@ -172,6 +172,14 @@ class Snapshots:
             await self._journal.forget_states(self._type_id, former, self._retention.window_seconds)
         except ShardsFenced as error:
             fenced = error.shards  # its next home forgets them
+        except RowRefused as refused:
+            if len(former) > 1:
+                self._together.refused()
+                return
+            logger.warning(
+                "former values of an entity of %s stay: %s", self._type.name, refused.reason,
+                extra={"action": "forget_refused", "entity_type": self._type.name},
+            )  # fmt: skip
         else:
             self._together.taken()
         for each in former:

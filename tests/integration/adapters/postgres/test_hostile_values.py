@@ -69,3 +69,22 @@ async def test_a_look_up_spoils_no_other_one(params: dict[str, Any]) -> None:
     found = await asyncio.gather(*hostile, *good)
     assert found[-5:] == [Outcome(1, "add", b"1", False)] * 5
     await journal.close()
+
+
+async def test_rows_that_a_table_of_the_users_refers_to_are_refused_and_stay(params: dict[str, Any]) -> None:
+    journal = PostgresJournal(params)
+    async with await connect(params) as admin:
+        await give_homes(admin, 1)
+        await journal.append([event_row(1, "a", 1), event_row(1, "a", 2), event_row(1, "a", 3)])
+        await journal.save_snapshots([Snapshot(1, "a", 2, 0, 1, b"{}")])
+        await admin.execute(
+            "CREATE TABLE audit (type_id integer, entity text, seq bigint, FOREIGN KEY (type_id, entity, seq)"
+            " REFERENCES sharding_event (type_id, entity, seq))"
+        )
+        await admin.execute("INSERT INTO audit VALUES (1, 'a', 1)")
+        with pytest.raises(RowRefused, match="audit"):
+            await journal.trim(1, "a", 3, 1, 0.0)
+        with pytest.raises(RowRefused, match="audit"):
+            await journal.forget_states(1, [Former("a", 0, 1, 0, 3)], 0.0)
+        assert len((await journal.read_from(1, "a", 0)).events) == 3
+    await journal.close()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from sharding_app import EntityFailed, NotSerializable, PartiallyApplied, Rejected
-from sharding_app.ports.journal import Former, JournalUnavailable
+from sharding_app.ports.journal import Former, JournalUnavailable, RowRefused
 from sharding_app.runtime.base.config import NodeConfig
 from sharding_app.runtime.journal import snapshots
 from sharding_app.testing.cluster import MemoryCluster
@@ -181,8 +181,15 @@ async def test_large_former_values_go_early(monkeypatch: pytest.MonkeyPatch) -> 
             assert await Profile.ref("p").show() == ("89" + "x" * 10_000, 0)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        JournalUnavailable("a trigger of the user's raises (P0001)", answered=True),
+        RowRefused("a table of the user's refers to it (23503)"),
+    ],
+)
 async def test_values_that_the_server_cannot_put_away_hold_up_no_others(
-    monkeypatch: pytest.MonkeyPatch,
+    error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshots, "FORGET_BYTES", 50_000)
     async with MemoryCluster([Profile]) as cluster:
@@ -192,7 +199,7 @@ async def test_values_that_the_server_cannot_put_away_hold_up_no_others(
 
         async def picky(type_id: int, former: Sequence[Former], window_seconds: float) -> None:
             if any(each.entity == "bad" for each in former):
-                raise JournalUnavailable("a trigger of the user's raises (P0001)", answered=True)
+                raise error
             await forget(type_id, former, window_seconds)
 
         monkeypatch.setattr(journal, "forget_states", picky)

@@ -7,7 +7,7 @@ import pytest
 from sharding_app import ShardingSettings
 from sharding_app.adapters.memory.journal import MemoryJournal
 from sharding_app.errors import DeclarationError
-from sharding_app.ports.journal import JournalUnavailable, Trimmable
+from sharding_app.ports.journal import JournalUnavailable, RowRefused, Trimmable
 from sharding_app.runtime.base.config import NodeConfig
 from sharding_app.runtime.journal import retention
 from sharding_app.testing.cluster import MemoryCluster
@@ -111,6 +111,37 @@ async def test_a_server_that_is_away_ends_nothing(monkeypatch: pytest.MonkeyPatc
             assert numbers(cluster, "a") == list(range(1, 8))
             await travel(2 * INTERVAL)
             assert numbers(cluster, "a") == [5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RowRefused("violates foreign key constraint (23503)"),
+        JournalUnavailable("held by a trigger (P0001)", answered=True),
+    ],
+)
+async def test_events_that_the_server_does_not_give_up_hold_up_no_others(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of the user's refers to them, or a trigger of the user's holds them."""
+    real = MemoryJournal.trim
+
+    async def trim(self: MemoryJournal, type_id: int, entity: str, *given: Any, **more: Any) -> int:
+        if entity == "held":
+            raise error
+        return await real(self, type_id, entity, *given, **more)
+
+    monkeypatch.setattr(MemoryJournal, "trim", trim)
+    async with MemoryCluster([Kept], config=config()) as cluster:
+        with cluster.in_use():
+            nodes = list(cluster.nodes.values())
+            incarnations = [each.incarnation for each in nodes]
+            await filled(cluster, "held", "z")
+            await travel(AGE + 4 * INTERVAL)
+            assert numbers(cluster, "z") == [5, 6, 7]
+            assert numbers(cluster, "held") == list(range(1, 8))
+            assert [each.incarnation for each in cluster.nodes.values()] == incarnations
+            assert await Kept.ref("held").total() == 7
 
 
 @pytest.mark.parametrize(
