@@ -249,12 +249,15 @@ class EntityLife:
     def restart_shard(self, shard: ResidentShard) -> None:
         """Drop all idle entities of a shard: something that they share may be broken.
 
-        Each is loaded again when it is needed.
+        Each is loaded again when it is needed; one that runs without a message, at once.
         """
         self._host.counters["shards_restarted"] += 1
         for slot in shard.idle():
-            close_context(slot.entity)
-            shard.drop(slot)
+            if self.runs_again:
+                self.reload(slot)
+            else:
+                close_context(slot.entity)
+                shard.drop(slot)
 
     # -- Stop --------------------------------------------------------------------------------------
 

@@ -110,6 +110,25 @@ async def test_escalation_rebuilds_the_idle_entities_of_the_shard_too() -> None:
             assert await Shaky.ref("other").notes() == []
 
 
+class Remembered(Shaky, name="tests.RememberedShaky"):
+    settings = ShardingSettings(
+        number_of_shards=1, remember_entities=True, supervision=Supervision({OSError: "escalate"})
+    )
+
+
+async def test_escalation_leaves_no_remembered_entity_behind() -> None:
+    async with MemoryCluster([Remembered], nodes=1) as cluster:
+        with cluster.in_use():
+            for each in ("other", "third"):
+                await Remembered.ref(each).note("here")
+            with pytest.raises(EntityFailed):
+                await Remembered.ref("1").fail("os")
+            await until(
+                lambda: all(cluster.is_in_memory(Remembered, each) for each in ("1", "other", "third"))
+            )
+            assert await Remembered.ref("other").notes() == []
+
+
 async def test_one_that_keeps_failing_keeps_its_place_and_others_go_on() -> None:
     async with MemoryCluster([Shaky]) as cluster:
         with cluster.in_use():
