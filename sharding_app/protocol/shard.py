@@ -201,7 +201,8 @@ class Shard(Generic[S]):
         else:
             slot.touched = now
             self.recency.renew(slot)
-        if slot.state is IDLE and not slot.passivating:
+        # One that stops behind its commits has handled its last message. Others may wait already.
+        if slot.state is IDLE and not slot.passivating and not (slot.ended and slot.pending):
             slot.state = SLOT[slot.state][BUSY]
             self.busy += 1
             return RUN, slot

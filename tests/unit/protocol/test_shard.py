@@ -250,6 +250,19 @@ def test_what_comes_while_the_last_commit_of_one_that_stops_is_under_way_runs_la
     assert work[1].request == 3
 
 
+def test_one_that_stops_by_itself_runs_nothing_behind_its_last_commit() -> None:
+    shard = a_shard()
+    slot = loaded(shard)
+    assert deliver(shard, 2) is Verdict.RUN
+    shard.overlaps(slot)
+    slot.ended = True
+    assert shard.finished(slot) is None
+    assert deliver(shard, 3) is Verdict.QUEUED
+    assert shard.settled(slot)
+    assert shard.finished(slot) is None
+    assert (slot.state, slot.ended) == (SlotState.LOADING, False)
+
+
 def test_a_commit_that_is_through_changes_nothing_of_one_that_goes_on() -> None:
     shard = a_shard()
     slot = loaded(shard)

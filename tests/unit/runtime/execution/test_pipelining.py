@@ -14,6 +14,7 @@ from sharding_app import (
     NotSerializable,
     Rejected,
     ShardingSettings,
+    Supervision,
     Unavailable,
     applies,
     command,
@@ -361,6 +362,70 @@ async def test_a_type_that_does_not_opt_in_runs_one_command_at_a_time() -> None:
                 await travel(0.2)
                 assert running == ["step"], "a query looked at what was not committed"
             assert await asyncio.gather(*calls) == [1, 1]
+
+
+class Stopper(EventSourced, name="pipelining.Stopper"):
+    settings = ShardingSettings(
+        pipelined=True, number_of_shards=1, supervision=Supervision({ValueError: "stop"})
+    )
+    total: int = 0
+
+    @command
+    async def add_slowly_and_stop(self, number: int) -> int:
+        await asyncio.sleep(0.2)
+        self.persist(Moved(number))
+        self.context.stop()
+        return self.total
+
+    @command
+    def add(self, number: int) -> int:
+        self.persist(Moved(number))
+        return self.total
+
+    @command
+    def add_and_fail(self, number: int) -> None:
+        self.persist(Moved(number))
+        raise ValueError("of no use any more")
+
+    @applies(Moved)
+    def on_moved(self, happened: Moved) -> None:
+        self.total += happened.by
+
+
+@pytest_asyncio.fixture
+async def stoppers() -> AsyncIterator[MemoryCluster]:
+    async with MemoryCluster([Stopper], nodes=1) as cluster:
+        with cluster.in_use():
+            assert await Stopper.ref("a").add(1) == 1
+            yield cluster
+
+
+async def test_what_comes_for_one_that_stops_behind_its_commit_overtakes_nothing(
+    stoppers: MemoryCluster,
+) -> None:
+    with stoppers.writes_wait():
+        adds = [asyncio.ensure_future(Stopper.ref("a").add_slowly_and_stop(2))]
+        await travel(0.1)
+        adds += [asyncio.ensure_future(Stopper.ref("a").add(3))]
+        await travel(0.3)
+        adds += [asyncio.ensure_future(Stopper.ref("a").add(4))]
+        await travel(0.1)
+    assert await asyncio.gather(*adds) == [3, 6, 10]
+    assert stoppers.events(Stopper, "a") == [Moved(1), Moved(2), Moved(3), Moved(4)]
+
+
+async def test_nothing_runs_on_what_a_handler_has_left_that_stops_its_entity(stoppers: MemoryCluster) -> None:
+    """Its event was applied and is never stored."""
+    with stoppers.writes_wait():
+        before = asyncio.ensure_future(Stopper.ref("a").add(2))
+        await travel(0.1)
+        fails = asyncio.ensure_future(Stopper.ref("a").add_and_fail(1000))
+        await travel(0.1)
+        behind = asyncio.ensure_future(Stopper.ref("a").add(3))
+        await travel(0.1)
+    with pytest.raises(EntityFailed):
+        await fails
+    assert (await before, await behind) == (3, 6)
 
 
 class Leaver(EventSourced, name="pipelining.Leaver"):
