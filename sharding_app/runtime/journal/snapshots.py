@@ -9,6 +9,7 @@ nothing else until that commit is through, so that its state is then the journal
 import asyncio
 import logging
 from collections import Counter
+from itertools import accumulate, islice
 from typing import Any
 
 from sharding_app.entities.entity_type import EntityType
@@ -31,6 +32,10 @@ from sharding_app.runtime.journal.retention import Retention
 logger = logging.getLogger("sharding.journal")
 
 MAX_BATCH = 100
+BATCH_BYTES = 8 * 1024 * 1024
+"""Most bytes of the snapshots of one statement, after the first one. It is copied several times."""
+WAITING_BYTES = 64 * 1024 * 1024
+"""Most bytes of the snapshots that wait. Beyond it the oldest one is given up: another follows."""
 RETRY_SECONDS = 0.5
 FORGET_EVERY = 100
 """Number of new values of a durable-state entity after which former ones are put away,"""
@@ -59,6 +64,7 @@ class Snapshots:
         self._forgets = entity_type.kind == "durable_state"
         self._max_bytes = max_bytes
         self._waiting: dict[str, Snapshot] = {}
+        self._waiting_bytes = 0
         self._former: dict[str, Former] = {}
         self._together = BatchSize(MAX_BATCH)
         self._wake = asyncio.Event()
@@ -99,8 +105,22 @@ class Snapshots:
             )
             return
         shard = slot.shard
-        self._waiting[slot.id] = Snapshot(self._type_id, slot.id, slot.seq, shard.number, shard.epoch, state)
+        self._put(Snapshot(self._type_id, slot.id, slot.seq, shard.number, shard.epoch, state))
         self._wake.set()
+
+    def _put(self, snapshot: Snapshot) -> None:
+        """Let a snapshot wait, in the place of an older one of its entity."""
+        former = self._waiting.get(snapshot.entity)
+        self._waiting_bytes += len(snapshot.state) - (0 if former is None else len(former.state))
+        self._waiting[snapshot.entity] = snapshot
+        while self._waiting_bytes > WAITING_BYTES and len(self._waiting) > 1:
+            self._drop([next(iter(self._waiting.values()))], "too many wait for the server")
+
+    def _remove(self, snapshot: Snapshot) -> None:
+        """Take a snapshot out, unless a newer one of its entity waits in its place."""
+        if self._waiting.get(snapshot.entity) is snapshot:
+            del self._waiting[snapshot.entity]
+            self._waiting_bytes -= len(snapshot.state)
 
     def put_away(self, slot: Resident) -> None:
         """Forget the former values of a durable-state entity, as far as no retry needs them.
@@ -118,12 +138,14 @@ class Snapshots:
 
     def forget(self, entity: str) -> None:
         """Drop everything that waits here for an entity: it is to be erased."""
-        self._waiting.pop(entity, None)
+        if (snapshot := self._waiting.get(entity)) is not None:
+            self._remove(snapshot)
         self._former.pop(entity, None)
 
     def forget_all(self) -> None:
         """Drop everything that waits here: it may be of states that the journal has lost."""
         self._waiting.clear()
+        self._waiting_bytes = 0
         self._former.clear()
 
     async def run(self) -> None:
@@ -139,7 +161,10 @@ class Snapshots:
     async def _write(self) -> None:
         """Write one batch of snapshots or of former values: a type has only one of the two."""
         waiting: dict[str, Any] = self._waiting or self._former
-        batch = list(waiting)[: self._together.now]
+        batch = list(islice(waiting, self._together.now))
+        if self._waiting:
+            sizes = accumulate(len(self._waiting[entity].state) for entity in batch)
+            batch = batch[: max(1, sum(size <= BATCH_BYTES for size in sizes))]
         try:
             if self._waiting:
                 await self._save([self._waiting[entity] for entity in batch])
@@ -190,8 +215,7 @@ class Snapshots:
     async def _saved(self, batch: list[Snapshot]) -> None:
         for each in batch:
             self.counters["snapshots_saved"] += 1
-            if self._waiting.get(each.entity) is each:
-                del self._waiting[each.entity]
+            self._remove(each)
             await self._retention.behind(each.entity, each.seq)
 
     def _failed(self, reason: str) -> None:
@@ -204,8 +228,7 @@ class Snapshots:
     def _drop(self, batch: list[Snapshot], reason: str) -> None:
         for each in batch:
             self.counters["snapshots_dropped"] += 1
-            if self._waiting.get(each.entity) is each:
-                del self._waiting[each.entity]
+            self._remove(each)
         if batch:
             logger.warning(
                 "%d snapshots of %s are not kept: %s", len(batch), self._type.name, reason,

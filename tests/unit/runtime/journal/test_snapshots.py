@@ -20,6 +20,7 @@ from sharding_app.adapters.memory.journal_writes import JournalWrites
 from sharding_app.adapters.memory.sessions import ConnectionLost
 from sharding_app.ports.journal import JournalUnavailable, RowRefused, Snapshot
 from sharding_app.runtime.base.config import NodeConfig
+from sharding_app.runtime.journal import snapshots
 from sharding_app.runtime.node.stats import read_stats
 from sharding_app.testing.cluster import MemoryCluster
 from tests.unit.runtime.one_of_each import Added, Cart
@@ -229,6 +230,39 @@ async def test_a_state_too_large_for_a_snapshot_loses_nothing(caplog: pytest.Log
             cluster.forget()
             assert await Snapped.ref("a").total() == 60
     assert "more than the 1024 of MAX_STATE_BYTES" in caplog.text
+
+
+async def test_what_is_written_at_once_and_what_waits_is_bounded_in_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A state may have megabytes, and a locked table lets the snapshots of all entities wait."""
+    batches: list[int] = []
+    monkeypatch.setattr(snapshots, "WAITING_BYTES", 10_000)
+    monkeypatch.setattr(snapshots, "BATCH_BYTES", 3_000)
+    async with MemoryCluster([Snapped], nodes=1) as cluster:
+        (node,) = cluster.nodes.values()
+        found = node.hosts["entities.SnappedCart"].execution.snapshots
+        journal = node.node_ports.journal
+        real, free = journal.save_snapshots, asyncio.Event()
+
+        async def save(given: Sequence[Snapshot]) -> None:
+            batches.append(sum(len(each.state) for each in given))
+            await free.wait()
+            await real(given)
+
+        journal.save_snapshots = save  # type: ignore[method-assign]
+        with cluster.in_use():
+            for number in range(30):
+                await Snapped.ref(str(number)).add_all([f"{each}" * 100 for each in range(10)])
+            waiting = [len(each.state) for each in found._waiting.values()]
+            assert 5 < len(waiting) < 30
+            assert sum(waiting) <= 10_000
+            free.set()
+            await until(lambda: not found._waiting)
+            assert max(batches) <= 3_000
+            assert found.counters["snapshots_dropped"] == 30 - len(waiting)
+            assert seqs(cluster, Snapped, "29") == [10]
+            assert found._waiting_bytes == 0
 
 
 async def test_own_snapshot_and_restore() -> None:
