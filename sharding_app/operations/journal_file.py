@@ -10,11 +10,13 @@ for each page that was on disk before its events were deleted. Payloads and stat
 lines as they are stored: large numbers, `1.10` and the order of keys survive.
 """
 
+import fcntl
 import gzip
 import hashlib
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -129,6 +131,20 @@ class Writer:
         self._out.write(_encode(end) + b"\n")
         self._out.flush()
         return end
+
+
+@contextmanager
+def held(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to go on behind its end, and hold it: of two commands, one would cut off a page
+    that the other has just moved out of the journal. Raises BadFile.
+    """
+    with path.open("ab") as out:
+        if path.is_file():  # no pipe, nor a device
+            try:
+                fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise BadFile(f"Another command writes {path}: wait until it has ended") from error
+        yield out
 
 
 def put_on_disk(file: IO[bytes], path: Path) -> None:

@@ -21,7 +21,16 @@ from sharding_app.operations.archiving import (
     count_entities,
 )
 from sharding_app.operations.console import counted
-from sharding_app.operations.journal_file import FORMAT, BadFile, End, Header, PageWriter, event_line, go_on
+from sharding_app.operations.journal_file import (
+    FORMAT,
+    BadFile,
+    End,
+    Header,
+    PageWriter,
+    event_line,
+    go_on,
+    held,
+)
 from sharding_app.settings.load import get_settings
 
 DAY_SECONDS = 86_400.0
@@ -196,12 +205,14 @@ def _move(
     with Journals(where, further) as transfer:
         known = transfer.type(name)
         header = Header(FORMAT, known.config.name, known.config.kind, transfer.cluster_id(), entity, True)
-        last = go_on(path, header)
-        with PageWriter(path, header) as writer:
-            # Its page may be on disk, and not be deleted. Of a life that has begun since, none is.
-            if last is not None and transfer.kept(known.number, {last.entity: (last.seq, last.at)}):
-                transfer.move_through(known.number, last.entity, last.seq, age)
-            return _pages(transfer, known, entity, age, writer, progress)
+        with held(path):
+            last = go_on(path, header)
+            with PageWriter(path, header) as writer:
+                # Its page may be on disk, and not be deleted. Of a life that has begun since, none
+                # is.
+                if last is not None and transfer.kept(known.number, {last.entity: (last.seq, last.at)}):
+                    transfer.move_through(known.number, last.entity, last.seq, age)
+                return _pages(transfer, known, entity, age, writer, progress)
 
 
 def _pages(

@@ -26,6 +26,7 @@ from sharding_app.operations.journal_file import (
     SnapshotLine,
     Writer,
     event_line,
+    held,
     lines,
     put_on_disk,
     raw,
@@ -81,7 +82,7 @@ class Command(DatabaseCommand):
                 )
                 if path is None:
                     return _write(transfer, known, header, sys.stdout.buffer, None, progress)
-                with path.open("ab") as out:
+                with held(path) as out:
                     end = _write(transfer, known, header, out, path, progress)
                     if path.is_file():  # no pipe, nor a device
                         put_on_disk(out, path)

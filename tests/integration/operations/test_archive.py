@@ -152,6 +152,28 @@ def test_an_interrupted_run_goes_on(
     assert everything() == before
 
 
+def test_a_second_run_leaves_the_file_of_one_at_work_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would cut off the page that the first one has just moved, and both would write an end."""
+    before, path = everything(), tmp_path / "carts.jsonl.gz"
+    move, said = transfer.Transfer.move_page, []
+
+    def moved(self: transfer.Transfer, *args: Any) -> bool:
+        found = move(self, *args)
+        with pytest.raises(CommandError, match="Another command writes") as refusal:
+            run("sharding_archive", *OLD, "--to", path, "--yes", "--resume")
+        said.append(refusal)
+        return found
+
+    monkeypatch.setattr(transfer.Transfer, "move_page", moved)
+    assert run("sharding_archive", *OLD, "--to", path, "--yes")["rows"] == 24
+    monkeypatch.undo()
+    assert said
+    assert run("sharding_import", path)["stored"] == 24
+    assert everything() == before
+
+
 def test_a_run_that_goes_on_deletes_nothing_of_a_life_that_has_begun_since(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
