@@ -283,11 +283,10 @@ def resumed(path: Path, writer: Writer, header: Header) -> Row | None:
                 writer.took(line)
                 last = found
             size += len(line)
+    if path.is_file():  # no device
+        os.truncate(path, size)
     if not size:
         writer.begin(header)
-    else:
-        with path.open("rb+") as file:
-            file.truncate(size)
     return last
 
 
