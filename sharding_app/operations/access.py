@@ -2,10 +2,14 @@
 
 Contract: the timeline has the line that says who asked before the first value is read. No other
 person's value is opened. A row that is stored while the command reads may be in the answer or not.
+After each page of rows the person's key is looked for again, so that none of it is opened once the
+person was erased.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from itertools import islice
+from typing import TypeVar
 
 import msgspec
 
@@ -36,6 +40,9 @@ from sharding_app.operations.subjects import own_types, types_with_data
 from sharding_app.settings.load import get_settings
 from sharding_app.wiring import further_ways, personal_vault
 
+T = TypeVar("T")
+
+PAGE_ROWS = 500
 PAGE_MESSAGES = 500
 TOLD_ROWS = 5000
 
@@ -83,13 +90,14 @@ Line = PersonLine | EventLine | SnapshotLine | MessageLine
 
 
 class Erased(Exception):
-    """The person was erased: no value can be read."""
+    """The person was erased, maybe since the reading began: no value can be read."""
 
 
 def lines(where: Conninfo, subject: str, by: str, progress: Progress) -> Iterator[Line]:
     """Read all about a person. Raises Erased, NoKeys, UnknownJournals, psycopg.Error.
 
-    All journals answer before the first value is read.
+    All journals answer before the first value is read. If the person is erased meanwhile, the end
+    raises Erased too.
     """
     name = identifiers.entity_id(subject)
     vault = personal_vault(get_settings())
@@ -111,7 +119,12 @@ def lines(where: Conninfo, subject: str, by: str, progress: Progress) -> Iterato
         who = f"person {key.row.hex()[:8]}" if key is not None else "a person without a key"
         subjects.rows("subject_note", {"action": "subject_exported", "detail": f"{who}, by {by}"})
         yield PersonLine(name, transfer.cluster_id())
-        reader = _Reader(vault, key, name, progress)
+
+        def look() -> None:
+            if key is not None and not subjects.rows("subject_keys", {"rows": [key.row]}):
+                raise Erased
+
+        reader = _Reader(vault, key, name, progress, look)
         own = own_types()
         for type_name in dict.fromkeys((*own, *types_with_data())):
             try:
@@ -121,6 +134,7 @@ def lines(where: Conninfo, subject: str, by: str, progress: Progress) -> Iterato
             yield from reader.of_type(transfer, known, is_own=type_name in own)
         for each in (subjects, *others):
             yield from reader.of_messages(each, own)
+        look()
 
 
 def _opened(stack: ExitStack, name: str, way: Conninfo) -> Subjects:
@@ -133,37 +147,73 @@ def _opened(stack: ExitStack, name: str, way: Conninfo) -> Subjects:
 class _Reader:
     """Reads rows, and keeps those that are about the person."""
 
-    def __init__(self, vault: Vault, key: SubjectKey | None, subject: str, progress: Progress) -> None:
+    def __init__(
+        self,
+        vault: Vault,
+        key: SubjectKey | None,
+        subject: str,
+        progress: Progress,
+        look: Callable[[], object] = bool,
+    ) -> None:
+        """`look` raises Erased once the key is gone. It is called behind each page that is read,
+        and the values of the page are opened before any of its lines is given away.
+        """
         self._revealing = Revealing(vault, key)
         self._subject = subject
         self._progress = progress
+        self._look = look
         self._rows = 0
         self._told: set[str] = set()
         "Messages. A move that was stopped has left a copy of some in another journal."
 
     def of_type(self, transfer: Transfer, known: KnownType, *, is_own: bool) -> Iterator[Line]:
-        for snapshot in transfer.snapshots(known.number):
-            yield from self._snapshot(known, snapshot, own=is_own and snapshot.entity == self._subject)
-        for event in transfer.events(known.number):
-            yield from self._event(known, event, own=is_own and event.entity == self._subject)
+        for snapshots in _pages(transfer.snapshots(known.number)):
+            self._look()
+            yield from [
+                line
+                for each in snapshots
+                for line in self._snapshot(known, each, own=is_own and each.entity == self._subject)
+            ]
+        for events in _pages(transfer.events(known.number)):
+            self._look()
+            yield from [
+                line
+                for each in events
+                for line in self._event(known, each, own=is_own and each.entity == self._subject)
+            ]
         transfer.same_numbers(known)  # rows of a shard that has moved meanwhile go on elsewhere
 
     def of_messages(self, subjects: Subjects, own: list[str]) -> Iterator[Line]:
         after = ""
         while True:
             page = subjects.rows("subject_messages", {"after": after, "limit": PAGE_MESSAGES})
-            for message, name, entity, target_type, target, command, args, due, key in page:
-                after, before = message, self._looked()
-                is_own = (name in own and entity == self._subject) or (
-                    target_type in own and target == self._subject
-                )
-                document = Document(bytes(args), MESSAGE_PLACE, is_packed=True)
-                shown = msgspec.Raw(self._revealing.document(document, own=is_own))
-                if message not in self._told and (is_own or self._revealing.values > before):
-                    self._told.add(message)
-                    yield MessageLine(name, entity, target_type, target, command, shown, due, key)
+            self._look()
+            yield from [line for each in page for line in self._message(*each, own=own)]
             if len(page) < PAGE_MESSAGES:
                 return
+            after = page[-1][0]
+
+    def _message(
+        self,
+        message: str,
+        name: str,
+        entity: str,
+        target_type: str,
+        target: str,
+        command: str,
+        args: bytes,
+        due: str,
+        key: str | None,
+        *,
+        own: list[str],
+    ) -> Iterator[Line]:
+        before = self._looked()
+        is_own = (name in own and entity == self._subject) or (target_type in own and target == self._subject)
+        document = Document(bytes(args), MESSAGE_PLACE, is_packed=True)
+        shown = msgspec.Raw(self._revealing.document(document, own=is_own))
+        if message not in self._told and (is_own or self._revealing.values > before):
+            self._told.add(message)
+            yield MessageLine(name, entity, target_type, target, command, shown, due, key)
 
     def _event(self, known: KnownType, row: StoredRow, *, own: bool) -> Iterator[Line]:
         before = self._looked()
@@ -191,3 +241,9 @@ class _Reader:
         if self._rows % TOLD_ROWS == 0:
             self._progress(f"{self._rows} rows looked at")
         return self._revealing.values
+
+
+def _pages(rows: Iterable[T]) -> Iterator[list[T]]:
+    found = iter(rows)
+    while page := list(islice(found, PAGE_ROWS)):
+        yield page

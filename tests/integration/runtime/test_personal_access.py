@@ -23,6 +23,8 @@ from sharding_app.adapters.postgres.joined_journals import Journals
 from sharding_app.adapters.postgres.transfer import StoredRow
 from sharding_app.models import Decision, Snapshot
 from sharding_app.operations import access
+from sharding_app.settings.load import get_settings
+from sharding_app.wiring import conninfo
 from tests.integration.runtime.persons import Buyer, Sale, Wallet
 from tests.support.live import until
 
@@ -142,6 +144,36 @@ def test_who_was_erased_or_is_not_known_is_said_and_leaves_no_file(tmp_path: Pat
         with pytest.raises(CommandError, match=said):
             export(subject, path)
         assert not path.exists()
+
+
+def test_a_person_who_is_erased_while_it_reads_is_shown_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store()
+    monkeypatch.setattr(access, "PAGE_ROWS", 1)
+    found = access.lines(conninfo(get_settings().lifeline_database), "ann", "an operator", bool)
+    shown = [next(found), next(found)]
+    assert isinstance(shown[1], access.EventLine)
+    assert NAME in bytes(shown[1].payload).decode()
+    erase_subject("ann")
+    with pytest.raises(access.Erased):
+        next(found)
+
+
+def test_no_file_stays_of_a_person_who_was_erased_behind_the_last_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store()
+    read, path = access._Reader.of_messages, tmp_path / "ann.jsonl"
+
+    def of_messages(self: access._Reader, *wanted: Any) -> Iterator[access.Line]:
+        yield from read(self, *wanted)
+        erase_subject("ann")
+
+    monkeypatch.setattr(access._Reader, "of_messages", of_messages)
+    with pytest.raises(CommandError, match="was erased"):
+        export("ann", path)
+    assert not path.exists()
 
 
 def test_it_needs_a_yes_the_keys_and_a_new_file(tmp_path: Path) -> None:
