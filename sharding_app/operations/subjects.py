@@ -102,8 +102,8 @@ def erased(
         index = answered(index_key(vault), lambda ask: subjects.rows(ask.query, ask.params))
         mark = mark_of(index, name)
         subjects.rows("subject_erase", {"row": new_row(), "mark": mark})
-        subjects.clean()
         found = {each: erase(where, each, name, by, timeout, progress, further)[1] for each in own_types()}
+        subjects.clean()  # last: it fails while another VACUUM holds the table
         events = sum(each.events for each in found.values())
         detail = f"{len([each for each in found.values() if each != Erasure()])} entities, {events} events, by {by}"
         subjects.rows("subject_finish", {"mark": mark, "detail": detail})
