@@ -7,6 +7,7 @@ from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.deletion import NodesAlive, count_entity, erase_entity
 from sharding_app.adapters.postgres.further_journals import NONE, Further
 from sharding_app.adapters.postgres.left_copies import count_in_copies, erase_in_copies
+from sharding_app.adapters.postgres.partitioning import CannotPartition, erase_in_former
 from sharding_app.operations.connectivity import joined
 from sharding_app.operations.diagnosis.read_journal import shard_by_id
 from sharding_app.ports.journal import Erasure
@@ -43,8 +44,9 @@ def erase(
     """Erase an entity. Return the name of the home that has erased it, or "", and the rows.
 
     `timeout` limits the seconds without progress. Copies that its shard has left in former journals
-    lose it too: all of these have to answer before anything is erased. Raises NotErased,
-    CannotReach, JournalDown, UnknownJournals, psycopg.Error.
+    lose it too: all of these have to answer before anything is erased. So does the former table of
+    a change of the layout that was interrupted. Raises NotErased, CannotReach, JournalDown,
+    UnknownJournals, psycopg.Error.
     """
     count_in_copies(where, further, name, entity)
     home = ""
@@ -55,8 +57,14 @@ def erase(
     except NodesAlive:
         with asyncio.Runner(loop_factory=new_loop) as runner:
             home, found = runner.run(_at_home(name, entity, by, timeout, progress))
-    # Behind the erasure: a shard that has moved meanwhile may have left a copy of the entity.
-    return home, found + erase_in_copies(where, further, name, entity)
+    # Behind the erasure: a shard that has moved meanwhile may have left a copy of the entity, and a
+    # change of the layout its former table.
+    found += erase_in_copies(where, further, name, entity)
+    try:
+        erase_in_former(where, further, name, entity)
+    except CannotPartition as error:
+        raise NotErased(str(error)) from error
+    return home, found
 
 
 def count(where: Conninfo, name: str, entity: str, further: Further = NONE) -> Erasure:

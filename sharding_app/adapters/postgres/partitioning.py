@@ -10,7 +10,7 @@ moment at most for the journal's lock and otherwise tries again, and the former 
 
 Contract: each step is one transaction, and where the next one goes on stands in the database. So
 the command may be killed at any point: nodes are not concerned, and the same call goes on. Until
-the switch `cancel` takes all of it back.
+the switch `cancel` takes all of it back. An erasure deletes in a former table that is left, too.
 
 Copying a range of rows is repeatable, and it copies what one snapshot shows: a note that is taken
 in that snapshot covers changes that the snapshot shows, and every later change leaves another note.
@@ -18,7 +18,8 @@ in that snapshot covers changes that the snapshot shows, and every later change 
 
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
 import psycopg
@@ -26,9 +27,11 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from sharding_app.adapters.postgres.connection import Conninfo, open_session
-from sharding_app.adapters.postgres.deletion import next_rows
+from sharding_app.adapters.postgres.deletion import EVENTS_AT_ONCE, next_rows
+from sharding_app.adapters.postgres.further_journals import Further, connect, with_copies
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.within import secure
+from sharding_app.protocol.ids import EntityId
 
 ROWS_AT_FIRST = 2_000
 TOUCHED_AT_ONCE = 2_000
@@ -443,6 +446,34 @@ def _drop_former(connection: Connection) -> Iterator[Step]:
     if _state(connection)[2]:
         _briefly(connection, lambda: connection.execute("DROP TABLE sharding_event_before"))
         yield Step("dropped")
+
+
+def erase_in_former(conninfo: Conninfo, further: Further, type_name: str, entity: EntityId) -> None:
+    """Delete an entity in tables that a change of the layout has replaced and not dropped yet. Call
+    it once the entity is erased in the journal: a change that comes to its switch behind that
+    leaves nothing of it. Raises CannotPartition, JournalDown, UnknownJournals, psycopg.Error.
+    """
+    with open_session(conninfo, "deletion") as cluster, ExitStack() as stack:
+        known = [number for number, name, *_ in cluster.execute(QUERIES["types"], {}) if name == type_name]
+        names = with_copies(cluster, further, [type_name])
+        every = [cluster, *(stack.enter_context(connect(name, further, "deletion")) for name in names)]
+        for journal, number in product(every, known):
+            if _state(journal)[2]:
+                _erase_in_former(journal, {"type_id": number, "entity": entity})
+
+
+def _erase_in_former(journal: Connection, wanted: dict[str, Any]) -> None:
+    try:
+        while journal.execute(QUERIES["partition_erase"], {**wanted, "at_most": EVENTS_AT_ONCE}).rowcount:
+            pass
+    except psycopg.errors.UndefinedTable:
+        return  # it was dropped meanwhile
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise CannotPartition(
+            "Events of it may stand in sharding_event_before, which an interrupted sharding_partition has left, and this role"
+            " may not delete there. Run that command again as the owner of the tables, which drops it, and then this one."
+        ) from error
+    secure(journal)  # also where a former call has left nothing
 
 
 def _drop_copy(connection: Connection, by: str) -> None:

@@ -23,6 +23,7 @@ from sharding_app.adapters.postgres.partitioning import (
     read_layout,
 )
 from sharding_app.embedded import Servers
+from sharding_app.operations.erasing import NotErased, erase
 from sharding_app.ports.journal import Erasure
 from tests.integration.adapters.postgres.journals import insert, partition, store, types
 from tests.integration.adapters.postgres.test_migrations import alias, run_site
@@ -120,6 +121,49 @@ def test_what_is_written_meanwhile_is_there_afterwards(journal: dict[str, Any], 
                 content = load.content()
             assert (seen[0], seen[-2:]) == ("begun", ["switched", "dropped"])
         assert [each.tables for each in read_layout(journal).types] == [1, 2, 1]
+
+
+FORMER = "SELECT type_id, entity, count(*) FROM sharding_event_before GROUP BY 1, 2"
+
+
+def switched(params: dict[str, Any], **parts: int) -> None:
+    """Change the layout as a run does that is ended before it drops the former table."""
+    run = steps(params, **parts)
+    while next(run).name != "switched":
+        pass
+    run.close()  # type: ignore[attr-defined]
+
+
+def test_an_erasure_reaches_the_former_table_that_a_killed_run_has_left(
+    journal: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitioning, "EVENTS_AT_ONCE", 3)
+    switched(journal)
+    assert erase(journal, "T2", "e1", "me", 1.0, bool)[1] == Erasure(events=10, snapshots=1)
+    with psycopg.connect(**journal) as admin:
+        left = {(number, entity) for number, entity, _ in admin.execute(FORMER)}
+        assert len(left) == TYPES * 10 - 1
+        assert (2, "e1") not in left
+    assert erase(journal, "T2", "e1", "me", 1.0, bool)[1] == Erasure()
+
+
+def test_an_erasure_that_may_not_delete_in_a_former_table_says_so(journal: dict[str, Any]) -> None:
+    partition(journal)
+    switched(journal, T2=3)
+    name = "eraser_of_former_tables"
+    with psycopg.connect(**journal, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'secret'")
+        try:
+            admin.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {name}")
+            admin.execute(f"REVOKE ALL ON sharding_event_before FROM {name}")
+            admin.execute(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {name}")
+            role = {**journal, "user": name, "password": "secret"}
+            with pytest.raises(NotErased, match="sharding_event_before"):
+                erase(role, "T2", "e1", "me", 1.0, bool)
+            assert [each.name for each in steps(journal, T2=3)] == ["dropped"]
+            assert erase(role, "T2", "e1", "me", 1.0, bool)[1] == Erasure()
+        finally:
+            admin.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
 
 
 @pytest.mark.parametrize("parts", [{}, {"T2": 3}])
