@@ -9,6 +9,7 @@ stored before the erasure: it reads as erased. Where the keys are in another dat
 standby of that one has a key before anything that it seals is stored.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Protocol, TypeVar, cast
@@ -33,7 +34,9 @@ from sharding_app.adapters.personal.vault import Vault
 from sharding_app.ports.deliveries import Claim, MessageChanges, MessageRow, Page, Taking, TimerKey
 from sharding_app.ports.journal import (
     EVERYTHING,
+    Archival,
     Bounds,
+    Erasure,
     EventRow,
     History,
     Journal,
@@ -47,7 +50,7 @@ from sharding_app.ports.journal import (
     Wanted,
 )
 from sharding_app.ports.subjects import SubjectRows
-from sharding_app.protocol.ids import ShardId
+from sharding_app.protocol.ids import Epoch, ShardId
 from sharding_app.protocol.personal import in_any_json, in_any_packed
 
 T = TypeVar("T")
@@ -71,6 +74,8 @@ class SealedJournal:
         self._vault = vault
         self._subjects = subjects or journal
         self._secured = None if subjects is None else Secured()
+        self._saving = asyncio.Lock()
+        "Held while snapshots are sealed and written."
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._journal, name)
@@ -114,18 +119,49 @@ class SealedJournal:
         return rows, changes
 
     async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
-        if in_any_json(each.state for each in snapshots):
+        if not in_any_json(each.state for each in snapshots):
+            await self._journal.save_snapshots(snapshots)
+            return
+        async with self._saving:
             found = await self._seal(
                 [
                     Document(each.state, state_place(each.type_id, each.entity, each.seq), is_state=True)
                     for each in snapshots
                 ]
             )
-            snapshots = [
-                msgspec.structs.replace(each, state=state)
-                for each, state in zip(snapshots, found, strict=True)
-            ]
-        await self._journal.save_snapshots(snapshots)
+            await self._journal.save_snapshots(
+                [
+                    msgspec.structs.replace(each, state=state)
+                    for each, state in zip(snapshots, found, strict=True)
+                ]
+            )
+
+    async def erase(
+        self,
+        type_id: int,
+        shard: ShardId,
+        epoch: Epoch,
+        entity: str,
+        *,
+        at_most: int,
+        before: Erasure,
+        by: str,
+    ) -> Erasure:
+        await self._saved()
+        return await self._journal.erase(type_id, shard, epoch, entity, at_most=at_most, before=before, by=by)
+
+    async def archive(
+        self, type_id: int, shard: ShardId, epoch: Epoch, entity: str, *, mark: str
+    ) -> Archival:
+        await self._saved()
+        return await self._journal.archive(type_id, shard, epoch, entity, mark=mark)
+
+    async def _saved(self) -> None:
+        """Wait for snapshots that are being sealed. The journal keeps the order of its calls, and
+        would get such a snapshot behind the end of its entity, which would begin with it again.
+        """
+        async with self._saving:
+            pass
 
     async def stage(
         self,

@@ -12,9 +12,10 @@ from sharding_app.adapters.personal.journal import SealedJournal
 from sharding_app.adapters.personal.sealing import answered, index_key
 from sharding_app.adapters.personal.vault import Vault, mark_of, new_row
 from sharding_app.adapters.postgres.journal import PostgresJournal
+from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.store import PostgresStore
 from sharding_app.adapters.postgres.subjects import Subjects
-from sharding_app.ports.journal import SubjectGone
+from sharding_app.ports.journal import Erasure, Snapshot, SubjectGone
 from sharding_app.protocol import personal
 from sharding_app.protocol.personal import ERASED_TOKEN, Plain
 from sharding_app.protocol.records import HomeChange
@@ -40,6 +41,16 @@ async def journals(params: dict[str, Any], count: int) -> tuple[int, list[Any]]:
     return numbers[CART.name], [
         SealedJournal(cast(Any, PostgresJournal(params)), VAULT) for _ in range(count)
     ]
+
+
+async def mark_there(params: dict[str, Any], number: int, entity: str) -> str:
+    """Return the mark of what an entity has stored now."""
+    async with await connect(params) as admin:
+        rows = await admin.execute(
+            QUERIES["archive_marks"], {"type_id": number, "entities": [entity], "shards": [0]}
+        )
+        ((_, mark),) = await rows.fetchall()
+    return str(mark)
 
 
 async def close(found: Sequence[Any]) -> None:
@@ -123,6 +134,27 @@ async def test_appends_beside_an_erasure_are_stored_before_it_or_refused(params:
     assert await payloads(nodes[0], number, "lot-0", "lot-1", "lot-2") == {b'{"name": %s}' % ERASED}
     assert len((await nodes[0].read_from(number, "lot-0", 0)).events) == stored.count("lot-0")
     await close(nodes)
+
+
+@pytest.mark.parametrize("way", ["erase", "archive"])
+async def test_no_snapshot_comes_behind_the_end_of_its_entity(params: dict[str, Any], way: str) -> None:
+    """It is sealed when the entity's end is called for."""
+    number, (journal,) = await journals(params, 1)
+    await journal.append([event_row(number, "lot", 1)])
+    mark = await mark_there(params, number, "lot")
+    snapshot = Snapshot(number, "lot", 1, 0, 1, b'{"name": %s}' % ANN)
+    saving = asyncio.create_task(journal.save_snapshots([snapshot]))
+    await asyncio.sleep(0)
+    if way == "erase":
+        await journal.erase(number, 0, 1, "lot", at_most=10, before=Erasure(), by="an operator")
+    else:
+        await journal.archive(number, 0, 1, "lot", mark=mark)
+    await saving
+    events = (await journal.read_from(number, "lot", 0)).events
+    stored = (await journal.read(number, ["lot"]))["lot"].snapshot
+    assert bool(events) == bool(stored), "all of it is there, or nothing"
+    assert way == "archive" or not events
+    await close([journal])
 
 
 async def test_a_restored_backup_has_the_person_until_she_is_erased_again(params: dict[str, Any]) -> None:

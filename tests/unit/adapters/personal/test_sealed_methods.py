@@ -6,7 +6,7 @@ from sharding_app.adapters.personal.journal import SealedJournal
 from sharding_app.ports.journal import Journal
 
 WITHOUT_DOCUMENTS = {
-    "archive", "close", "connect", "connections", "erase", "forget_states", "ids", "is_home", "last_seq", "lineage", "live_in", "locked",
+    "close", "connect", "connections", "forget_states", "ids", "is_home", "last_seq", "lineage", "live_in", "locked",
     "marked", "marks", "overdue", "own", "park", "recall", "remember", "remembered_shards", "secure", "set_aside",
     "standing", "stored_shards", "take", "timers", "trim", "trimmable", "unmark",
 }  # fmt: skip
