@@ -303,14 +303,19 @@ class SealedJournal:
         sends: Sequence[MessageRow] = (),
     ) -> list[bytes]:
         """Return the sealed documents: those of rows, of their replies, of messages."""
+        lineage = self._journal.lineage
         try:
-            return await self._run(sealed(self._vault, documents, self._secured))
+            found = await self._run(sealed(self._vault, documents, self._secured))
         except SubjectsErased as erased:
             raise SubjectGone(ERASED_REFUSED, _index(erased.documents[0], rows, sends)) from erased
         except JournalUnavailable as error:
             if isinstance(error.__cause__, NoKeys):
                 raise RowRefused(str(error.__cause__)) from error
             raise
+        if self._journal.lineage != lineage:
+            # The caller has asked for a write behind events that the server may lack now.
+            raise JournalUnavailable("the database has gone on elsewhere meanwhile")
+        return found
 
     async def _run(self, steps: Steps[T]) -> T:
         answer: list[tuple[Any, ...]] | None = None

@@ -4,6 +4,7 @@ restore.
 
 import asyncio
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -15,7 +16,7 @@ from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.store import PostgresStore
 from sharding_app.adapters.postgres.subjects import Subjects
-from sharding_app.ports.journal import Erasure, Snapshot, SubjectGone
+from sharding_app.ports.journal import Erasure, JournalUnavailable, Snapshot, SubjectGone
 from sharding_app.protocol import personal
 from sharding_app.protocol.personal import ERASED_TOKEN, Plain
 from sharding_app.protocol.records import HomeChange
@@ -154,6 +155,34 @@ async def test_no_snapshot_comes_behind_the_end_of_its_entity(params: dict[str, 
     stored = (await journal.read(number, ["lot"]))["lot"].snapshot
     assert bool(events) == bool(stored), "all of it is there, or nothing"
     assert way == "archive" or not events
+    await close([journal])
+
+
+@pytest.mark.parametrize("step", range(6))
+async def test_nothing_is_stored_in_a_lineage_that_came_while_it_was_sealed(
+    params: dict[str, Any], step: int
+) -> None:
+    """What was to be stored may stand behind events that this lineage has lost."""
+    number, (journal,) = await journals(params, 1)
+    ask, asked = journal.subject_rows, []
+    await journal.open()
+    present = journal._beside.lineage
+
+    async def subject_rows(query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        answer: list[tuple[Any, ...]] = await ask(query, params)
+        asked.append(query)
+        if len(asked) == step + 1:
+            journal.live_in(present)
+        return answer
+
+    journal._subjects = SimpleNamespace(subject_rows=subject_rows)
+    row = event_row(number, "lot", 1, payload=b'{"name": %s}' % ANN)
+    with pytest.raises(JournalUnavailable, match="elsewhere"):
+        await journal.append([row])
+    assert len(asked) > step
+    assert not await journal.settle([row])
+    await journal.append([row])
+    assert await payloads(journal, number, "lot") == {b'{"name": %s}' % ANN}
     await close([journal])
 
 
