@@ -81,6 +81,10 @@ KEY_MISSING = (
     "a key of personal data was wrapped with a secret that is not in SHARDING['PERSONAL_KEYS'] here: put it back, at the"
     " end of the list"
 )
+KEY_NOT_THERE = (
+    "the database has taken a key of personal data and does not have it: row-level security, a trigger or a rule hides the"
+    " rows of sharding_subject from this role"
+)
 
 
 class SubjectKey(NamedTuple):
@@ -168,6 +172,8 @@ def keys_of(
         wrapped = [there.new_key(row) for row in rows]
         yield Ask("subject_add", {"rows": rows, "marks": missing, "keys": wrapped})
         found = yield from _found(there, marks)
+        if len(found) < len(marks):  # else its values would be stored in clear
+            raise NoKeys(KEY_NOT_THERE)
     return found
 
 
@@ -178,6 +184,8 @@ def index_key(vault: Vault) -> Steps[bytes]:
     if not rows:
         yield Ask("subject_add", {"rows": [INDEX], "marks": [b""], "keys": [vault.new_key(INDEX)]})
         rows = yield ask
+        if not rows:
+            raise NoKeys(KEY_NOT_THERE)
     return _unwrapped(vault, rows[0][1], INDEX)
 
 

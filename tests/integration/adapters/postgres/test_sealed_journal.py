@@ -16,7 +16,7 @@ from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.store import PostgresStore
 from sharding_app.adapters.postgres.subjects import Subjects
-from sharding_app.ports.journal import Erasure, JournalUnavailable, Snapshot, SubjectGone
+from sharding_app.ports.journal import Erasure, JournalUnavailable, RowRefused, Snapshot, SubjectGone
 from sharding_app.protocol import personal
 from sharding_app.protocol.personal import ERASED_TOKEN, Plain
 from sharding_app.protocol.records import HomeChange
@@ -184,6 +184,28 @@ async def test_nothing_is_stored_in_a_lineage_that_came_while_it_was_sealed(
     await journal.append([row])
     assert await payloads(journal, number, "lot") == {b'{"name": %s}' % ANN}
     await close([journal])
+
+
+@pytest.mark.parametrize("table_has", ["no key", "only the key of the marks"])
+async def test_nothing_is_stored_in_clear_where_the_database_keeps_no_key(
+    params: dict[str, Any], table_has: str
+) -> None:
+    number, (journal,) = await journals(params, 1)
+    condition = "WHEN (NEW.mark <> '')" if table_has != "no key" else ""
+    async with await connect(params) as admin:
+        await admin.execute(
+            "CREATE FUNCTION left_out() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
+            "CREATE TRIGGER left_out BEFORE INSERT ON sharding_subject"
+            f" FOR EACH ROW {condition} EXECUTE FUNCTION left_out()"
+        )
+    try:
+        with pytest.raises(RowRefused, match="sharding_subject"):
+            await journal.append([event_row(number, "lot", 1, payload=b'{"name": %s}' % ANN)])
+        assert await payloads(journal, number, "lot") == set()
+    finally:
+        async with await connect(params) as admin:
+            await admin.execute("DROP FUNCTION left_out CASCADE")
+        await close([journal])
 
 
 async def test_a_restored_backup_has_the_person_until_she_is_erased_again(params: dict[str, Any]) -> None:
