@@ -448,10 +448,14 @@ def _drop_former(connection: Connection) -> Iterator[Step]:
         yield Step("dropped")
 
 
-def erase_in_former(conninfo: Conninfo, further: Further, type_name: str, entity: EntityId) -> None:
-    """Delete an entity in tables that a change of the layout has replaced and not dropped yet. Call
-    it once the entity is erased in the journal: a change that comes to its switch behind that
-    leaves nothing of it. Raises CannotPartition, JournalDown, UnknownJournals, psycopg.Error.
+def erase_in_former(
+    conninfo: Conninfo, further: Further, type_name: str, entity: EntityId | None = None
+) -> None:
+    """Delete an entity, or all of a type, in tables that a change of the layout has replaced and
+    not dropped yet. Raises CannotPartition, JournalDown, UnknownJournals, psycopg.Error.
+
+    For an entity call it once that is erased in the journal: a change that comes to its switch
+    behind that leaves nothing of it.
     """
     with open_session(conninfo, "deletion") as cluster, ExitStack() as stack:
         known = [number for number, name, *_ in cluster.execute(QUERIES["types"], {}) if name == type_name]
@@ -459,18 +463,20 @@ def erase_in_former(conninfo: Conninfo, further: Further, type_name: str, entity
         every = [cluster, *(stack.enter_context(connect(name, further, "deletion")) for name in names)]
         for journal, number in product(every, known):
             if _state(journal)[2]:
-                _erase_in_former(journal, {"type_id": number, "entity": entity})
+                _erase_in_former(journal, number, entity)
 
 
-def _erase_in_former(journal: Connection, wanted: dict[str, Any]) -> None:
+def _erase_in_former(journal: Connection, number: int, entity: EntityId | None) -> None:
+    query = QUERIES["partition_erase_type" if entity is None else "partition_erase"]
+    wanted = {"type_id": number, "entity": entity, "at_most": EVENTS_AT_ONCE}
     try:
-        while journal.execute(QUERIES["partition_erase"], {**wanted, "at_most": EVENTS_AT_ONCE}).rowcount:
+        while journal.execute(query, wanted).rowcount:
             pass
     except psycopg.errors.UndefinedTable:
         return  # it was dropped meanwhile
     except psycopg.errors.InsufficientPrivilege as error:
         raise CannotPartition(
-            "Events of it may stand in sharding_event_before, which an interrupted sharding_partition has left, and this role"
+            "Its events may stand in sharding_event_before, which an interrupted sharding_partition has left, and this role"
             " may not delete there. Run that command again as the owner of the tables, which drops it, and then this one."
         ) from error
     secure(journal)  # also where a former call has left nothing

@@ -11,6 +11,7 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
+from sharding_app.adapters.postgres import partitioning
 from sharding_app.adapters.postgres.partitioning import change_layout
 from sharding_app.embedded import Servers
 from tests.integration.adapters.postgres.journals import insert, types
@@ -48,6 +49,24 @@ def test_it_shows_changes_and_divides(journal: dict[str, Any]) -> None:
     assert [(each["type"], each["tables"]) for each in found["types"]] == [("T1", 1), ("T2", 4)]
     with psycopg.connect(**journal) as admin:
         assert admin.execute("SELECT count(*) FROM sharding_event").fetchone() == (200,)
+
+
+def test_removing_a_type_reaches_the_former_table_that_a_killed_run_has_left(
+    journal: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitioning, "EVENTS_AT_ONCE", 30)
+    change = change_layout(journal, {}, "me")
+    while next(change).name != "switched":
+        pass
+    change.close()
+    call_command(
+        "sharding_remove_journal", "T2", "--yes-delete-the-journal-of", "T2",
+        stdout=io.StringIO(), stderr=io.StringIO(),
+    )  # fmt: skip
+    with psycopg.connect(**journal) as admin:
+        for table in ("sharding_event", "sharding_event_before"):
+            left = admin.execute(f"SELECT type_id, count(*) FROM {table} GROUP BY 1").fetchall()  # noqa: S608
+            assert left == [(1, 100)], table
 
 
 def test_an_empty_journal_is_partitioned(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
