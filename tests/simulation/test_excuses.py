@@ -7,8 +7,10 @@ from typing import cast
 import pytest
 
 from sharding_app.errors import EntityFailed, InvalidCall, PartiallyApplied, ShardingError
+from sharding_app.protocol.ids import Epoch
 from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import Lineage, TypeConfig
+from sharding_app.runtime.journal.commits import ResidentShard
 from sharding_app.runtime.node.node import Node
 from sharding_app.testing.simulation.checker import LEAST_WINDOW_SECONDS, Witness
 from sharding_app.testing.simulation.promises import Call, Entry, is_shown_by
@@ -16,6 +18,8 @@ from sharding_app.testing.simulation.workload import REMEMBERED
 from sharding_app.testing.simulation.world import World
 
 ENTITY = "sim.Ledger/ledger-0"
+WITH_SECOND = 11
+"""A seed with a journal of that name."""
 
 
 def stored(*tokens: str) -> list[Entry]:
@@ -90,6 +94,7 @@ def test_a_home_without_news_of_a_promotion_may_go_by_the_numbers_of_its_own_lin
 # -- Remembered entities whose rows a server has lost ----------------------------------------------
 
 
+@pytest.mark.parametrize("journal", ["", "second"])
 @pytest.mark.parametrize(
     ("lineages_ago", "was_there", "is_there", "excused"),
     [
@@ -102,21 +107,29 @@ def test_a_home_without_news_of_a_promotion_may_go_by_the_numbers_of_its_own_lin
     ids=["no news", "news", "news of another promotion", "never stored", "stored again"],
 )
 def test_a_home_without_news_of_a_promotion_may_go_by_a_lost_row_of_a_remembered_entity(
-    world: World, lineages_ago: int, was_there: bool, is_there: bool, excused: bool
+    journal: str, lineages_ago: int, was_there: bool, is_there: bool, excused: bool
 ) -> None:
-    """Its start was stored, and the home handles what waited for that."""
-    server, registry = world.server, world.registry
-    server.cluster.type_ids["sim.Watch"] = 2
+    """Its start was stored, and the home handles what waited for that. Of a further journal's
+    promotion a home hears later, and of that one alone.
+    """
+    world = World(WITH_SECOND, 1, [], None)
+    server, registry, where = world.servers[journal], world.registry, world.where
+    world.server.cluster.type_ids["sim.Watch"] = 2
     rows = server.journal.remembered
     server.timeline = 2
-    place = 2, world.shard_of("sim.Watch", "watch-0")
-    rows[place] = {"watch-0": None} if was_there else {}
-    world.witness.is_losing_its_tail()
+    number = world.shard_of("sim.Watch", "watch-0")
+    where._lie["sim.Watch", number] = journal
+    rows[2, number] = {"watch-0": None} if was_there else {}
+    registry.is_losing_its_tail(server)
     server.timeline = 3
-    rows[place] = {"watch-0": None} if is_there else {}
+    rows[2, number] = {"watch-0": None} if is_there else {}
     lived = Lineage(server.identity.system, server.timeline - lineages_ago)
-    node = SimpleNamespace(lifeline=SimpleNamespace(lease=SimpleNamespace(lineage=lived)))
-    assert registry._goes_by_a_lost_row(cast(Node, node), REMEMBERED, "watch-0") is excused
+    if journal:
+        where._started["sim.Watch", number, Epoch(7)] = lived
+    lease = SimpleNamespace(lineage=world.server.identity.lineage if journal else lived)
+    node = cast(Node, SimpleNamespace(lifeline=SimpleNamespace(lease=lease)))
+    shard = cast(ResidentShard, SimpleNamespace(number=number, epoch=7))
+    assert registry._goes_by_a_lost_row(node, REMEMBERED, shard, "watch-0") is excused
 
 
 # -- Erasures --------------------------------------------------------------------------------------

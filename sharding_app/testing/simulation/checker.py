@@ -641,7 +641,7 @@ class Witness:
         """Keep the numbers of shards and the remembered entities that the server has, just before
         it goes back in time.
         """
-        self.world.registry.is_losing_its_tail()
+        self.world.registry.is_losing_its_tail(self._server)
         lineage = self._server.identity.lineage
         for name, config in self._server.cluster.types.items():
             self._lost_numbers[lineage, name] = config.numbering

@@ -182,6 +182,10 @@ class JournalChecker:
         if (name := self.is_in(key)) != CLUSTERS_OWN:
             self._started[*key, epoch] = self._world.servers[name].identity.lineage
 
+    def lineage_of(self, key: ShardKey, epoch: Epoch) -> Lineage | None:
+        """Return the lineage of its further journal in which a shard began at its home."""
+        return self._started.get((*key, epoch))
+
     def is_current(self, type_name: str, shard: ShardId, epoch: Epoch) -> bool:
         """Whether the objects of a shard, at that epoch, were read on the present timeline of its
         journal. So they lack nothing, and have nothing that the server has lost.
@@ -189,7 +193,7 @@ class JournalChecker:
         name = self.is_in((type_name, shard))
         if name == CLUSTERS_OWN:
             return True
-        return self._started.get((type_name, shard, epoch)) == self._world.servers[name].identity.lineage
+        return self.lineage_of((type_name, shard), epoch) == self._world.servers[name].identity.lineage
 
     def _lies(self, key: ShardKey, name: str) -> None:
         known = self._lie.setdefault(key, name)

@@ -467,6 +467,7 @@ class Injector:
             nonlocal over
             over = True
             if server.standby.away:
+                self.world.registry.is_losing_its_tail(server)
                 server.fail_over()
 
         part()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sharding_app.entities.base import Entity
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, ShardKey, Term
+from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.protocol.records import Lineage
 from sharding_app.protocol.shard import SlotState
 from sharding_app.runtime.base.interfaces import NoListener
@@ -27,6 +28,7 @@ from sharding_app.testing.simulation.memory_checker import MEMORY
 from sharding_app.testing.simulation.promises import PromiseBroken
 
 if TYPE_CHECKING:
+    from sharding_app.adapters.memory.server import MemoryServer
     from sharding_app.runtime.node.node import Node
     from sharding_app.testing.simulation.workload import Ending
     from sharding_app.testing.simulation.world import World
@@ -122,7 +124,7 @@ class Registry:
         remembered = made.settings.remember_entities and self._counts(made, shard)
         if (made, entity.entity_id) in self._to_store_again:
             return now
-        if remembered and not self._goes_by_a_lost_row(node, made, entity.entity_id):
+        if remembered and not self._goes_by_a_lost_row(node, made, shard, entity.entity_id):
             self.should_run[made, entity.entity_id] = None
             self._is_stored(made, entity.entity_id)
         return now
@@ -168,10 +170,9 @@ class Registry:
             detail = f"{instance} was stopped without its termination message"
             self.world.broke(PromiseBroken(0, "terminated_at_hand_over", detail, instance.name))
 
-    def is_losing_its_tail(self) -> None:
-        """Keep which entities are remembered, just before the server goes back in time."""
-        server = self.world.server
-        names = {number: name for name, number in server.cluster.type_ids.items()}
+    def is_losing_its_tail(self, server: MemoryServer) -> None:
+        """Keep which entities are remembered, just before a server goes back in time."""
+        names = {number: name for name, number in self.world.server.cluster.type_ids.items()}
         self._lost[server.identity.lineage] = {
             (names[type_id], entity)
             for (type_id, _), entities in server.journal.remembered.items()
@@ -291,14 +292,18 @@ class Registry:
         cluster = self.world.server.cluster
         return cluster.epochs.get((cluster.type_ids[made.name], shard.number)) == shard.epoch
 
-    def _goes_by_a_lost_row(self, node: Node, made: EntityType, entity: str) -> bool:
+    def _goes_by_a_lost_row(self, node: Node, made: EntityType, shard: ResidentShard, entity: str) -> bool:
         """Whether the server has lost the entity's row, and its home has no news of the promotion.
 
         The row was there at the end of the lineage in which the home lives, so its start was
-        stored.
+        stored. The home looks at a further journal now and then.
         """
-        lineage = node.lifeline.lease.lineage
-        if lineage is None or self.world.has_heard(node) or self.is_stored(made, entity):
+        where, key = self.world.where, (made.name, shard.number)
+        if where.is_in(key) == CLUSTERS_OWN:
+            lineage, heard = node.lifeline.lease.lineage, self.world.has_heard(node)
+        else:
+            lineage, heard = where.lineage_of(key, shard.epoch), where.is_current(*key, shard.epoch)
+        if lineage is None or heard or self.is_stored(made, entity):
             return False
         return (made.name, entity) in self._lost.get(lineage, ())
 
