@@ -193,7 +193,7 @@ def _gives_up(_: Any) -> Any:
 
 
 RESIZING: dict[str, Mistake] = {
-    "closed_groups_get_homes": Mistake((10,), Numbering, "closed", lambda _: no),
+    "closed_groups_get_homes": Mistake((10, 14), Numbering, "closed", lambda _: no),
     "groups_are_not_handed_off": Mistake((10,), Resizing, "_go_on", _waits_for_shards_to_stop),
     "rows_stay_behind": Mistake((0, 10, 15, 16), Moving, "carry_out", lambda _: yes),
     "remembered_ids_stay_behind": Mistake((0, 10), Moving, "carry_out", _without("marked")),
@@ -208,8 +208,8 @@ RESIZING: dict[str, Mistake] = {
     "homes_take_entities_of_others": Mistake((2,), TypeHost, "_sent_elsewhere", lambda _: no),
     "resizes_stop_after_a_step": Mistake((10,), Resizing, "renumbered", _for_one_step),
     "resizes_never_end": Mistake((10,), Numbering, "after", _without_end),
-    "resizes_end_as_they_began": Mistake((0, 2, 10), Numbering, "after", _with_the_former_number),
-    "merged_shards_live_on": Mistake((10,), Coordinator, "renumbered", _merged_shards_stay),
+    "resizes_end_as_they_began": Mistake((0, 2, 10, 14), Numbering, "after", _with_the_former_number),
+    "merged_shards_live_on": Mistake((10, 14), Coordinator, "renumbered", _merged_shards_stay),
     "resizes_end_with_their_coordinator": Mistake((10,), Resizing, "read", _leaves_those_of_others),
     "lost_steps_are_not_looked_for": Mistake((10,), Resizing, "read", _sees_no_lost_step),
     "refused_steps_are_given_up": Mistake((10,), Resizing, "not_renumbered", _gives_up),
