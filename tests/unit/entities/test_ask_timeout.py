@@ -11,7 +11,7 @@ from sharding_app.protocol.call import Call
 from sharding_app.testing.local import LocalGateway
 
 
-class Slow(Entity):
+class Slow(Entity, name="tests.ask_timeout.Slow"):
     settings = ShardingSettings(ask_timeout_seconds=0.3)
 
     @query
@@ -19,13 +19,13 @@ class Slow(Entity):
         return 1
 
 
-class Plain(Entity):
+class Plain(Entity, name="tests.ask_timeout.Plain"):
     @query
     def total(self) -> int:
         return 1
 
 
-class Parcel(Entity):
+class Parcel(Entity, name="tests.ask_timeout.Parcel"):
     def receive(self, message: object) -> object:
         return 1
 
