@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -94,7 +95,7 @@ def killed(step: str, when: str) -> None:
 def test_the_persons_entities_do_not_wait_for_another_vacuum() -> None:
     """One that prevents a wraparound yields to no other, and may take hours."""
     Buyer.ref("ann").sync.register(Personal(NAME, "ann"))
-    with psycopg.connect(**conninfo(get_settings().lifeline_database)) as other:
+    with psycopg.connect(**cast(Any, conninfo(get_settings().lifeline_database))) as other:
         other.execute("LOCK TABLE sharding_subject IN SHARE UPDATE EXCLUSIVE MODE")
         with pytest.raises(Unavailable, match="lock timeout"):
             erase_subject("ann")

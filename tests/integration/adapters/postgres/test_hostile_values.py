@@ -81,10 +81,13 @@ async def test_rows_that_a_table_of_the_users_refers_to_are_refused_and_stay(par
             "CREATE TABLE audit (type_id integer, entity text, seq bigint, FOREIGN KEY (type_id, entity, seq)"
             " REFERENCES sharding_event (type_id, entity, seq))"
         )
-        await admin.execute("INSERT INTO audit VALUES (1, 'a', 1)")
-        with pytest.raises(RowRefused, match="audit"):
-            await journal.trim(1, "a", 3, 1, 0.0)
-        with pytest.raises(RowRefused, match="audit"):
-            await journal.forget_states(1, [Former("a", 0, 1, 0, 3)], 0.0)
-        assert len((await journal.read_from(1, "a", 0)).events) == 3
+        try:
+            await admin.execute("INSERT INTO audit VALUES (1, 'a', 1)")
+            with pytest.raises(RowRefused, match="audit"):
+                await journal.trim(1, "a", 3, 1, 0.0)
+            with pytest.raises(RowRefused, match="audit"):
+                await journal.forget_states(1, [Former("a", 0, 1, 0, 3)], 0.0)
+            assert len((await journal.read_from(1, "a", 0)).events) == 3
+        finally:
+            await admin.execute("DROP TABLE audit")
     await journal.close()

@@ -316,6 +316,8 @@ async def test_a_message_is_taken_by_another_delivery_once_the_standby_has_its_m
 class Elsewhere:
     """A further journal, which has no trouble."""
 
+    lineage = None
+
     def __init__(self) -> None:
         self.stored: list[str] = []
 

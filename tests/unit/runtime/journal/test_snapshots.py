@@ -245,10 +245,10 @@ async def test_what_is_written_at_once_and_what_waits_is_bounded_in_bytes(
         journal = node.node_ports.journal
         real, free = journal.save_snapshots, asyncio.Event()
 
-        async def save(given: Sequence[Snapshot]) -> None:
-            batches.append(sum(len(each.state) for each in given))
+        async def save(snapshots: Sequence[Snapshot]) -> None:
+            batches.append(sum(len(each.state) for each in snapshots))
             await free.wait()
-            await real(given)
+            await real(snapshots)
 
         journal.save_snapshots = save  # type: ignore[method-assign]
         with cluster.in_use():
