@@ -383,6 +383,7 @@ class Migration(migrations.Migration):
                                     ("home", "at home"),
                                     ("handoff", "handing off"),
                                     ("stopped", "stopped"),
+                                    ("copied", "a copy that a move makes"),
                                 ]
                             ),
                         ),

@@ -134,7 +134,14 @@ class Shard(ReadOnlyModel):
     shard = models.IntegerField()
     epoch = models.BigIntegerField()
     home = models.TextField(null=True)  # noqa: DJ001 - it is stopped
-    step = models.TextField(choices=[("home", "at home"), ("handoff", "handing off"), ("stopped", "stopped")])
+    step = models.TextField(
+        choices=[
+            ("home", "at home"),
+            ("handoff", "handing off"),
+            ("stopped", "stopped"),
+            ("copied", "a copy that a move makes"),
+        ]
+    )
     followed = models.BooleanField(default=False)
     journal = models.TextField(default="")
     updated_at = models.DateTimeField()

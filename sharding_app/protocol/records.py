@@ -10,7 +10,8 @@ from sharding_app.protocol.ids import EntityId, Epoch, Incarnation, ShardId, Ter
 from sharding_app.protocol.numbering import Numbering
 
 MemberState = Literal["joining", "up", "leaving"]
-ShardStep = Literal["home", "handoff", "stopped"]
+ShardStep = Literal["home", "handoff", "stopped", "copied"]
+""" "copied": in a further journal, a copy that a move makes, and that no home has taken yet."""
 LeaveRequest = Literal["leave", "prepare", "stop"]
 """An operator's request to a node. leave: hand everything over and go. prepare: the whole cluster
 is about to stop, so nothing moves any more. stop: go, with the whole cluster."""
@@ -119,7 +120,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShardRow(msgspec.Struct, frozen=True):
-    """Where a shard lives. `home` is None exactly when `step` is 'stopped'."""
+    """Where a shard lives. `home` is None exactly when `step` is 'stopped' or 'copied'."""
 
     type: str
     shard: ShardId
@@ -163,8 +164,8 @@ class StoredShard(msgspec.Struct, frozen=True):
     shard: ShardId
     epoch: Epoch
     journal: str
-    at_home: bool
-    "A home has taken it last. Else it was taken from its home, or copied there."
+    step: ShardStep
+    "A home has taken it last ('home'), it was taken from its home, or it is a copy."
     numbering: Numbering
     "The numbers of its type's shards that the journal knows."
 

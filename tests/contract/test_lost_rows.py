@@ -10,7 +10,7 @@ from sharding_app.protocol.coordinator.terms import lowest_epoch
 from sharding_app.protocol.ids import ShardId, Term
 from sharding_app.protocol.journals import journal_of
 from sharding_app.protocol.numbering import Numbering
-from sharding_app.protocol.records import HomeChange, StoredShard
+from sharding_app.protocol.records import HomeChange, ShardStep, StoredShard
 from tests.contract.factories import World
 from tests.contract.test_eras_of_numbers import elected_after_a_promotion, election
 from tests.support.given import CART, member, with_type
@@ -29,9 +29,9 @@ def found(
     journal: str = "journal_b",
     numbering: Numbering = NUMBERING,
     *,
-    at_home: bool = True,
+    step: ShardStep = "home",
 ) -> StoredShard:
-    return StoredShard(SIX.name, shard, epoch, journal, at_home, numbering)
+    return StoredShard(SIX.name, shard, epoch, journal, step, numbering)
 
 
 def first_home(shard: ShardId, term: Term = 1) -> HomeChange:
@@ -123,7 +123,7 @@ async def test_lost_rows_are_made_again_in_their_journals(world: World) -> None:
     store = world.store()
     await with_journals(world, store)
     term = await elected_again(world)
-    former, gone = await lying(store), StoredShard("tests.Gone", 1, 5, "journal_b", True, Numbering(6))
+    former, gone = await lying(store), StoredShard("tests.Gone", 1, 5, "journal_b", "home", Numbering(6))
     with pytest.raises(StaleTerm):
         await store.restore_shards(term - 1, READ, [found(3)])
     there = [found(2, 9), found(3, 7), found(4, 5, "journal_c"), gone]
@@ -140,10 +140,25 @@ async def test_a_journal_in_which_a_home_has_taken_it_counts_more_than_one_with_
     store = world.store()
     await with_journals(world, store)
     term = await elected_again(world)
-    copies = [found(3, 9, "journal_c", at_home=False), found(4, 9, at_home=False)]
+    copies = [found(3, 9, "journal_c", step="copied"), found(4, 9, step="copied")]
     assert await store.restore_shards(term, READ, [*copies, found(3, 5), found(4, 5, "journal_c")])
     lies = await lying(store)
     assert (lies[3], lies[4]) == (("journal_b", 5), ("journal_c", 5))
+
+
+async def test_a_journal_that_a_shard_is_about_to_leave_counts_more_than_its_copy(world: World) -> None:
+    """A move fences both before its switch, at the same epoch."""
+    store = world.store()
+    await with_journals(world, store)
+    term = await elected_again(world)
+    both = [
+        found(3, 9, "journal_c", step="copied"), found(3, 9, step="stopped"),
+        found(4, 9, step="copied"), found(4, 9, "journal_c", step="stopped"),
+    ]  # fmt: skip
+    assert await store.restore_shards(term, READ, [*both, found(5, 9, "journal_c", step="copied")])
+    lies = await lying(store)
+    assert (lies[3], lies[4]) == (("journal_b", 9), ("journal_c", 9))
+    assert lies[5] == ("journal_c", 9), "the switch may be lost, and its source has left it"
 
 
 @pytest.mark.parametrize(
@@ -211,13 +226,13 @@ async def test_a_journal_says_which_shards_lie_in_it(world: World) -> None:
     await world.leave(NUMBER, 5, "journal_c")
     stored = sorted(await journal.stored_shards("journal_b"), key=lambda each: each.shard)
     assert stored == [
-        StoredShard(TYPE, 3, 5, "journal_b", True, Numbering(6)),
-        StoredShard(TYPE, 4, 6, "journal_b", True, Numbering(6)),
+        StoredShard(TYPE, 3, 5, "journal_b", "home", Numbering(6)),
+        StoredShard(TYPE, 4, 6, "journal_b", "home", Numbering(6)),
     ]
     numbers = Numbering(6, 12, 4, 3)
     await journal.take(TYPE, NUMBER, numbers, {4: 9}, "n-one")
     stored = sorted(await journal.stored_shards("journal_b"), key=lambda each: each.shard)
     assert stored == [
-        StoredShard(TYPE, 3, 6, "journal_b", False, numbers),
-        StoredShard(TYPE, 4, 9, "journal_b", True, numbers),
+        StoredShard(TYPE, 3, 6, "journal_b", "stopped", numbers),
+        StoredShard(TYPE, 4, 9, "journal_b", "home", numbers),
     ]

@@ -26,6 +26,7 @@ from sharding_app.protocol.records import (
     NumberOfWorkers,
     Server,
     ShardRow,
+    ShardStep,
     StoredShard,
     TypeConfig,
 )
@@ -282,7 +283,10 @@ class ClusterRows:
             (self.types[each.type].numbering.stands_for(each.shard, each.numbering), each) for each in found
         ]
         # Itself before another one, where a home had it before a copy, and the latest.
-        stands.sort(key=lambda found: (found[0] != found[1].shard, not found[1].at_home, -found[1].epoch))
+        order = ("home", "stopped", "copied")
+        stands.sort(
+            key=lambda found: (found[0] != found[1].shard, order.index(found[1].step), -found[1].epoch)
+        )
         for shard, each in stands:
             if (each.type, shard) not in self.shards:
                 self.add_stopped(each.type, self.type_ids[each.type], {shard: each.epoch})
@@ -294,7 +298,7 @@ class ClusterRows:
         """Return the shards that lie in this further journal."""
         numbers = self.numbers_here
         return [
-            StoredShard(row.type, row.shard, row.epoch, name, row.home is not None, numbers[type_id])
+            StoredShard(row.type, row.shard, row.epoch, name, row.step, numbers[type_id])
             for row in self.shards.values()
             if ((type_id := self.type_ids[row.type]), row.shard) not in self.left
         ]
@@ -499,7 +503,16 @@ class ClusterRows:
         """Let no home of these shards write any more, in such a journal."""
         for shard in shards:
             epoch = self.epochs[type_id, shard] = self.epochs[type_id, shard] + 1
-            self.shards[type_name, shard] = ShardRow(type_name, shard, epoch, None, "stopped")
+            copied = self.shards[type_name, shard].step == "copied"
+            step: ShardStep = "copied" if copied else "stopped"
+            self.shards[type_name, shard] = ShardRow(type_name, shard, epoch, None, step)
+
+    def add_like(self, type_name: str, type_id: int, former: Mapping[ShardId, ShardId]) -> None:
+        """Add rows of shards as those of others are, in such a journal."""
+        for shard, other in former.items():
+            self.epochs[type_id, shard] = self.epochs[type_id, other]
+            row = self.shards[type_name, other]
+            self.shards[type_name, shard] = msgspec.structs.replace(row, shard=shard)
 
     def add_stopped(self, type_name: str, type_id: int, epochs: Mapping[ShardId, Epoch]) -> None:
         """Add rows of shards that no home has taken, in such a journal."""

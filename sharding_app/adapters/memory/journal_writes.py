@@ -156,16 +156,20 @@ class JournalWrites:
         left = {each: cluster.left[type_id, each] for each in shards if (type_id, each) in cluster.left}
         return Taken(frozenset(taken), used, left)
 
-    def _beyond(self, type_id: int, numbers: Numbering, changed: Collection[ShardId]) -> dict[ShardId, Epoch]:
+    def _beyond(
+        self, type_id: int, numbers: Numbering, changed: Collection[ShardId]
+    ) -> dict[ShardId, ShardId]:
         """Return the shards without a row that get remembered entities of those whose group has
-        changed, and the epochs of these.
+        changed, and the one of these with the highest epoch.
         """
         epochs = self._server.cluster.epochs
-        found: dict[ShardId, Epoch] = {}
+        found: dict[ShardId, ShardId] = {}
         for shard, entity in self._refiled(type_id, numbers, changed):
             later = numbers.shard_of(entity)
             if (type_id, later) not in epochs:
-                found[later] = max(epochs[type_id, shard], found.get(later, 0))
+                former = found.setdefault(later, shard)
+                if epochs[type_id, shard] > epochs[type_id, former]:
+                    found[later] = shard
         return found
 
     def _refiled(
@@ -183,7 +187,7 @@ class JournalWrites:
         """Fence the shards whose group has changed, and give their rows the present shards."""
         cluster, remembered = self._server.cluster, self._rows.remembered
         cluster.fence(type_name, type_id, changed)
-        cluster.add_stopped(type_name, type_id, self._beyond(type_id, numbers, changed))
+        cluster.add_like(type_name, type_id, self._beyond(type_id, numbers, changed))
         cluster.refile_left(type_name, type_id, numbers, changed)
         for shard, entity in self._refiled(type_id, numbers, changed):
             del remembered[type_id, shard][entity]

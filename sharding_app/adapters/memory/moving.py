@@ -32,7 +32,7 @@ from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.protocol.moving import CannotMove, opened
 from sharding_app.protocol.projection.requests import Key
 from sharding_app.protocol.projection.slices import slice_of
-from sharding_app.protocol.records import ShardRow
+from sharding_app.protocol.records import ShardRow, ShardStep
 
 T = TypeVar("T")
 
@@ -194,7 +194,9 @@ class MemoryMover:
         )
         self._known |= {row.shard: row.epoch for row in rows}
         present = {row.shard: row.epoch for row in rows}
-        if not await self._call(TARGET, ROWS, lambda: self._stood(self._target, present, begins=True)):
+        if not await self._call(
+            TARGET, ROWS, lambda: self._stood(self._target, present, "copied", begins=True)
+        ):
             return False
         await self._call(TARGET, ROWS, lambda: self._come_back(shards))
         return True
@@ -234,7 +236,7 @@ class MemoryMover:
         return False
 
     def _stood(
-        self, server: MemoryServer, raised: Mapping[ShardId, Epoch], *, begins: bool = False
+        self, server: MemoryServer, raised: Mapping[ShardId, Epoch], step: ShardStep, *, begins: bool = False
     ) -> Steps[bool]:
         """Let nothing be written at an earlier epoch in a further journal. `begins`: refuse shards
         that have a home there, since DATABASE has lost their switch.
@@ -254,7 +256,7 @@ class MemoryMover:
         for shard, epoch in sorted(raised.items()):
             row = rows.shards.get((self._name, shard))
             if row is None or row.epoch < epoch or (row.epoch == epoch and row.home is None):
-                rows.shards[self._name, shard] = ShardRow(self._name, shard, epoch, None, "stopped")
+                rows.shards[self._name, shard] = ShardRow(self._name, shard, epoch, None, step)
                 rows.epochs[self._type_id, shard] = epoch
             else:
                 stands = False
@@ -436,8 +438,9 @@ class MemoryMover:
     async def _stand(self, raised: Mapping[ShardId, Epoch], *, in_target: bool) -> bool:
         if in_target:
             self._known |= raised
-        server = self._target if in_target else self._source
-        return await self._call(TARGET if in_target else SOURCE, ROWS, lambda: self._stood(server, raised))
+        if in_target:
+            return await self._call(TARGET, ROWS, lambda: self._stood(self._target, raised, "copied"))
+        return await self._call(SOURCE, ROWS, lambda: self._stood(self._source, raised, "stopped"))
 
     def _unstash(self, shards: Sequence[ShardId]) -> Steps[None]:
         yield Pause.COMMIT

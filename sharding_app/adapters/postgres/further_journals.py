@@ -167,9 +167,11 @@ def stand(
     type_name: str,
     type_id: int,
     raised: Mapping[ShardId, Epoch],
+    *,
+    copied: bool = False,
 ) -> bool:
     """Let nothing be written in a further journal at an earlier epoch than these. False: a later
-    epoch has one of the shards there. Raises WrongJournal.
+    epoch has one of the shards there. `copied`: a move makes their rows there. Raises WrongJournal.
     """
     number, wanted, resized, revision = rows(cluster, "journal_numbers", {"type_id": type_id})[0]
     kind = {
@@ -177,7 +179,10 @@ def stand(
         "revision": revision,
     }  # fmt: skip
     ordered = sorted(raised)
-    given = {"type_id": type_id, "shards": ordered, "epochs": [raised[each] for each in ordered]}
+    given = {
+        "type_id": type_id, "shards": ordered, "epochs": [raised[each] for each in ordered],
+        "step": "copied" if copied else "stopped",
+    }  # fmt: skip
     with journal.transaction():
         journal.execute(QUERIES["journal_kind"], kind)
         if not rows(journal, "journal_refile", kind):

@@ -279,8 +279,8 @@ class PostgresJournal:
     async def stored_shards(self, name: str) -> list[StoredShard]:
         rows = await self._rows("stored_shards", {})
         return [
-            StoredShard(kind, shard, epoch, name, at_home, Numbering(*numbers))
-            for kind, shard, epoch, at_home, *numbers in rows
+            StoredShard(kind, shard, epoch, name, step, Numbering(*numbers))
+            for kind, shard, epoch, step, *numbers in rows
         ]
 
     async def append(

@@ -406,9 +406,8 @@ class _Move(_Remains):
         self._known |= {shard: epoch for shard, (epoch, _) in here.items()}
         with self._target.transaction():
             self._refuse_lived(shards)
-            if not stand(
-                self._cluster, self._target, self._wanted.type, self._type_id, self._present(shards)
-            ):
+            present = self._present(shards)
+            if not stand(self._cluster, self._target, self._wanted.type, self._type_id, present, copied=True):
                 return False
         self._target.execute(
             "UPDATE sharding_shard SET journal = '' WHERE type_id = %s AND shard = ANY (%s) AND journal <> ''",
@@ -539,7 +538,7 @@ class _Move(_Remains):
         if in_target:
             self._known |= raised
         journal = self._target if in_target else self._source
-        return stand(self._cluster, journal, self._wanted.type, self._type_id, raised)
+        return stand(self._cluster, journal, self._wanted.type, self._type_id, raised, copied=in_target)
 
     def _stash(self, raised: Mapping[ShardId, Epoch]) -> int:
         values = {"type_id": self._type_id, "shards": list(raised), "epochs": list(raised.values())}

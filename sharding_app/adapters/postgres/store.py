@@ -257,7 +257,7 @@ class PostgresStore:
             "shards": [each.shard for each in found],
             "epochs": [each.epoch for each in found],
             "journals": [each.journal for each in found],
-            "at_home": [each.at_home for each in found],
+            "steps": [each.step for each in found],
             "numbers": [each.numbering.shards for each in found],
             "wanted": [each.numbering.wanted for each in found],
         }

@@ -36,7 +36,7 @@ $check_journals$;
 -- here, since a resize was lost too, stands for the one that has its entities now. Its journal's numbers are noted, so that
 -- other shards of the same group come to lie there. No row: there are more journals than those that were read.
 CREATE FUNCTION @schema@.sharding_restore_shards_v1(
-    my_term bigint, read text[], names text[], shards integer[], epochs bigint[], journals text[], at_home boolean[],
+    my_term bigint, read text[], names text[], shards integer[], epochs bigint[], journals text[], steps text[],
     numbers integer[], wanted integer[]
 ) RETURNS boolean LANGUAGE plpgsql AS $restore$
 BEGIN
@@ -57,8 +57,8 @@ BEGIN
             AND NOT other.numbers <@ (t.declared_shards || t.number_of_shards || t.shards_wanted || 0);
     INSERT INTO @schema@.sharding_shard (type_id, shard, epoch, step, followed, journal)
         SELECT DISTINCT ON (t.id, place.shard) t.id, place.shard, found.epoch, 'stopped', t.followed, found.journal
-        FROM unnest(names, shards, epochs, journals, at_home, numbers, wanted)
-            AS found (name, shard, epoch, journal, at_home, number, wanted)
+        FROM unnest(names, shards, epochs, journals, steps, numbers, wanted)
+            AS found (name, shard, epoch, journal, step, number, wanted)
         JOIN @schema@.sharding_type t ON t.name = found.name
         CROSS JOIN LATERAL (
             SELECT CASE
@@ -67,7 +67,7 @@ BEGIN
                 ELSE found.shard % least(t.number_of_shards, NULLIF(t.shards_wanted, 0), found.number, NULLIF(found.wanted, 0))
             END AS shard
         ) place
-        ORDER BY t.id, place.shard, place.shard = found.shard DESC, found.at_home DESC, found.epoch DESC
+        ORDER BY t.id, place.shard, place.shard = found.shard DESC, array_position('{home,stopped,copied}', found.step), found.epoch DESC
         ON CONFLICT DO NOTHING;
     UPDATE @schema@.sharding_coordinator SET journals_read = term >> 16;
     RETURN true;

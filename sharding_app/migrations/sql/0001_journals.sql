@@ -30,10 +30,11 @@ BEGIN
         WHERE m.type_id = of_type AND m.shard = ANY (changed) ORDER BY m.id FOR UPDATE;
     PERFORM 1 FROM @schema@.sharding_shard s
         WHERE s.type_id = of_type AND s.shard = ANY (changed || taken) ORDER BY s.shard FOR NO KEY UPDATE;
-    UPDATE @schema@.sharding_shard s SET epoch = s.epoch + 1, home = NULL, step = 'stopped', updated_at = clock_timestamp()
+    UPDATE @schema@.sharding_shard s SET epoch = s.epoch + 1, home = NULL, updated_at = clock_timestamp(),
+            step = CASE s.step WHEN 'copied' THEN 'copied' ELSE 'stopped' END
         WHERE s.type_id = of_type AND s.shard = ANY (changed);
     INSERT INTO @schema@.sharding_shard (type_id, shard, epoch, step, followed)
-        SELECT DISTINCT ON (moving.later) of_type, moving.later, s.epoch, 'stopped', s.followed
+        SELECT DISTINCT ON (moving.later) of_type, moving.later, s.epoch, s.step, s.followed
         FROM (
             SELECT r.shard, (place.hash
                 % @schema@.sharding_modulus_v1(place.hash, number, wanted, resized))::integer AS later

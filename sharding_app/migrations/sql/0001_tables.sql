@@ -87,14 +87,14 @@ CREATE TABLE sharding_shard (
     shard integer NOT NULL CHECK (shard >= 0),
     epoch bigint NOT NULL CHECK (epoch > 0),
     home text COLLATE "C",
-    step text COLLATE "C" NOT NULL CHECK (step IN ('home', 'handoff', 'stopped')),
+    step text COLLATE "C" NOT NULL CHECK (step IN ('home', 'handoff', 'stopped', 'copied')),
     updated_at timestamptz NOT NULL DEFAULT now(),
     -- As in the type's row: the fence reads it where it locks.
     followed boolean NOT NULL DEFAULT false,
     -- The journal in which the rows of its entities lie: the alias of its database, or '' for this one.
     journal text COLLATE "C" NOT NULL DEFAULT '',
     PRIMARY KEY (type_id, shard),
-    CHECK ((home IS NULL) = (step = 'stopped'))
+    CHECK ((home IS NULL) = (step IN ('stopped', 'copied')))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
 -- Where the databases of further journals lie: an alias that leads elsewhere all of a sudden is noticed.

@@ -9,6 +9,8 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
 
+from msgspec import structs
+
 from sharding_app.adapters.memory.cluster_rows import ClusterRows
 from sharding_app.adapters.memory.journal import MemoryJournal
 from sharding_app.adapters.memory.journal_writes import JournalWrites
@@ -159,6 +161,14 @@ def _makes_no_row(real: Any) -> Any:
     return restore
 
 
+def _takes_copies_for_shards(real: Any) -> Any:
+    def restore(self: ClusterRows, read: frozenset[str], found: Any) -> bool:
+        kept = [each if each.step == "home" else structs.replace(each, step="stopped") for each in found]
+        return bool(real(self, read, kept))
+
+    return restore
+
+
 def _looks_for_no_row(real: Any) -> Any:
     async def look(self: ForeignMessages, message: Any, journal: str) -> None:
         return None
@@ -205,6 +215,7 @@ JOURNALS: dict[str, Mistake] = {
     "multiplied_shards_lie_anywhere": Mistake((1, 4), ClusterRows, "_journal_of_group", lambda _: nothing),
     "a_journal_keeps_former_numbers": Mistake((0, 1, 2, 10, 15), JournalWrites, "_refile", lambda _: nothing),
     "lost_rows_are_not_made_again": Mistake((1, 2, 4), ClusterRows, "restore", _makes_no_row),
+    "a_copy_passes_for_its_shard": Mistake((1,), ClusterRows, "restore", _takes_copies_for_shards),
     "shards_that_have_left_are_given_up": Mistake((14,), JournalPart, "has_left", lambda _: no),
     "resizes_wait_for_no_journal": Mistake((1, 2, 4), ClusterRows, "check_journals", lambda _: nothing),
     "no_journal_stands_still": Mistake((10,), JournalPart, "stands_still", lambda _: no),

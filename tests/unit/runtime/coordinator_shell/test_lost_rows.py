@@ -16,7 +16,7 @@ from sharding_app.runtime.base.clock import BootClock
 from sharding_app.runtime.coordinator_shell import CoordinatorShell
 from tests.unit.runtime.waiting import until
 
-FOUND = StoredShard("t", 3, 5, "b", True, Numbering(6))
+FOUND = StoredShard("t", 3, 5, "b", "home", Numbering(6))
 ROW = ShardRow("t", 3, 5, None, "stopped")
 
 
