@@ -37,7 +37,7 @@ from sharding_app.wiring import entity_types
 
 TOLD_ROWS = 5000
 EVENTS_AT_ONCE = 500
-"""So many are looked through for gaps together."""
+"""Events of one piece: the command asks once for the snapshots behind all gaps of a piece."""
 
 
 class Command(DatabaseCommand):
