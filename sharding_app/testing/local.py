@@ -34,6 +34,12 @@ from sharding_app.protocol.call import Call
 from sharding_app.protocol.delivery import recurrence
 from sharding_app.protocol.listing import decode_wanted, encode_page, page_of
 from sharding_app.runtime.base.config import NodeConfig
+from sharding_app.runtime.base.sizes import (
+    arguments_too_large,
+    reply_not_kept,
+    reply_not_sent,
+    state_too_large,
+)
 from sharding_app.runtime.execution.context import timer_call
 from sharding_app.runtime.hosting.type_host import REPLY_ROOM_BYTES
 
@@ -147,11 +153,7 @@ class LocalHost:
         handler = self.entity_type.handler(command)
         most = self._limits.links.max_message_bytes
         if len(raw) > most:
-            raise NotSerializable(
-                f"{self.entity_type.name}.{command}: the arguments have {len(raw)} bytes, more than the {most}"
-                " of a message: send less at a time, or store the data elsewhere and send a reference",
-                code="arguments_too_large",
-            )
+            raise arguments_too_large(self.entity_type.name, command, len(raw), most)
         args = handler.decode(raw)
         with_staging = self._staging if not handler.is_query else None
         reply: bytes = await self._guarded(command, with_staging, handler, args)
@@ -325,27 +327,16 @@ class LocalHost:
             or (self._is_durable() and self.state() != self.stored)
         )
         if stores and size > kept:
-            raise NotSerializable(
-                f"{self.entity_type.name}.{name}: its reply has {size} bytes, more than {kept}:"
-                " nothing of the command is stored. Return less of it at a time, or raise MAX_REPLY_BYTES",
-                code="reply_too_large",
-            )
+            raise reply_not_kept(self.entity_type.name, name, size, kept)
         if size > most:
-            raise NotSerializable(
-                f"the reply has {size} bytes, more than the {most} of a message: return less of it at a time",
-                code="reply_too_large",
-            )
+            raise reply_not_sent(size, most)
 
     async def _commit(self, staging: Staging) -> None:
         functions, records = staging.in_transaction, staging.records
         state = self.entity_type.dump_state(self.entity) if self._is_durable() else None
         most = self._limits.max_state_bytes
         if state is not None and len(state) > most:
-            raise NotSerializable(
-                f"{self.entity_type.name} {self.entity_id!r}: its state has {len(state)} bytes, more than the {most}"
-                " of MAX_STATE_BYTES: nothing of the command is stored",
-                code="state_too_large",
-            )
+            raise state_too_large(self.entity_type.name, self.entity_id, len(state), most)
         for each in staging.messages:
             limit = args_limit(self._limits.links.max_message_bytes)
             refuse_too_large(each.target_type, each.command, each.args, limit)

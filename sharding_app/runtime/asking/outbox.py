@@ -26,6 +26,7 @@ from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.link.link import MessageTooLarge
 from sharding_app.protocol.messages import Answer, AnyMessage, Deliver, Failed
 from sharding_app.protocol.pending_call import PendingCall
+from sharding_app.runtime.base.sizes import arguments_too_large, reply_not_sent
 from sharding_app.runtime.links.task import weight
 
 if TYPE_CHECKING:
@@ -110,11 +111,7 @@ class Outbox:
         try:
             return self.links.put(home, message)
         except MessageTooLarge as error:
-            text = (
-                f"{call.type}.{call.command}: the arguments have {error.size} bytes, more than the {error.limit}"
-                " of a message: send less at a time, or store the data elsewhere and send a reference"
-            )
-            self._fail_soon(pending, NotSerializable(text, code="arguments_too_large"))
+            self._fail_soon(pending, arguments_too_large(call.type, call.command, error.size, error.limit))
         except EncodeError as error:
             text = f"{call.type}.{call.command} cannot be sent: {error}"
             self._fail_soon(pending, NotSerializable(text, code="not_encodable"))
@@ -165,8 +162,8 @@ class Outbox:
             if isinstance(message, Answer):
                 # Only for commands that persist nothing. Other replies were measured before the
                 # commit.
-                text = f"the reply has {error.size} bytes, more than the {error.limit} of a message: return less of it at a time"
-                return self.links.put(target, _not_storable(message.request, "reply_too_large", text))
+                refusal = reply_not_sent(error.size, error.limit)
+                return self.links.put(target, _failed(message.request, refusal))
             if isinstance(message, Failed):
                 return self.links.put(target, _shortened(message))
             logger.error(
@@ -228,10 +225,6 @@ class Outbox:
             return []
         self.waiting_bytes -= waiting.size
         return [each for each in waiting.calls if each.home == incarnation]
-
-
-def _not_storable(request: int, code: str, text: str) -> Failed:
-    return _failed(request, NotSerializable(text, code=code))
 
 
 def _shortened(message: Failed) -> Failed:

@@ -55,6 +55,7 @@ from sharding_app.protocol.messages import Deliver
 from sharding_app.protocol.transitions import transitions
 from sharding_app.runtime.base import call_chain
 from sharding_app.runtime.base.interfaces import NO_CALLER, RAISED, Together, Watch, ends_job
+from sharding_app.runtime.base.sizes import reply_not_kept
 from sharding_app.runtime.base.threads import depth_of, sendable
 from sharding_app.runtime.execution.context import close_context
 from sharding_app.runtime.execution.earlier_attempts import EarlierAttempts, as_stored
@@ -1201,9 +1202,4 @@ class Services:
 
     def reply_too_large(self, message: Deliver, value: bytes, *, partly: bool) -> NotSerializable:
         """Return the error for a reply that is too large to be kept beside the events."""
-        return NotSerializable(
-            f"{self.type.name}.{message.command}: its reply has {len(value)} bytes, more than {self.max_reply}:"
-            f" {'no more' if partly else 'nothing'} of the command is stored. Return less of it at a time, or raise"
-            " MAX_REPLY_BYTES",
-            code="reply_too_large",
-        )
+        return reply_not_kept(self.type.name, message.command, len(value), self.max_reply, partly=partly)

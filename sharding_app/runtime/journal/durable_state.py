@@ -4,7 +4,7 @@ import hashlib
 
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.staging import Record, Staging
-from sharding_app.errors import NotSerializable
+from sharding_app.runtime.base.sizes import state_too_large
 from sharding_app.runtime.journal.commits import Resident
 
 STATE = "state"
@@ -28,11 +28,7 @@ class DurableState:
         """Return the present state as a record."""
         state = self._type.dump_state(slot.entity)
         if len(state) > self._max_bytes:
-            raise NotSerializable(
-                f"{self._type.name} {slot.id!r}: its state has {len(state)} bytes, more than the {self._max_bytes}"
-                " of MAX_STATE_BYTES: nothing of the command is stored",
-                code="state_too_large",
-            )
+            raise state_too_large(self._type.name, slot.id, len(state), self._max_bytes)
         return STATE, 1, state, None
 
     def as_stored(self, slot: Resident) -> bool:
