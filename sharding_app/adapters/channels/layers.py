@@ -90,14 +90,28 @@ class LeanPubSubLayer(RedisPubSubChannelLayer):  # type: ignore[misc]
 
     async def send(self, channel: str, message: dict[str, Any]) -> None:
         host = self._get_layer()._get_shard(channel)
+        await self._sends_to(host).run("PUBLISH", channel, self.serialize(message))
+
+    def _sends_to(self, host: Any) -> RoundTrips:
         sends = self._sends.get(host)
         if sends is None:
             sends = self._sends[host] = RoundTrips(lambda: _client_of(host))
-        await sends.run("PUBLISH", channel, self.serialize(message))
+        return sends
+
+    async def demoted(self) -> bool:
+        """Tell whether a server has become a replica. Servers that do not say so count as none."""
+        roles = [_role(await self._sends_to(host).run("HELLO")) for host in self._get_layer()._shards]
+        return b"replica" in roles
 
     async def end_sends(self) -> None:
         for sends in self._sends.values():
             await sends.end()
+
+
+def _role(hello: Any) -> Any:
+    """Return the role in a server's answer to HELLO, in either protocol."""
+    pairs = hello.items() if isinstance(hello, dict) else zip(hello[::2], hello[1::2], strict=False)
+    return next((value for name, value in pairs if name == b"role"), None)
 
 
 def _client_of(host: Any) -> Any:

@@ -14,6 +14,11 @@ hear two probes, it drops the layer's connections and starts again, until it hea
 patience. If its probes arrive late, as on a machine without a free processor, it listens for
 longer, up to twice as long as the last one took.
 
+A Redis server that becomes a replica without cutting its clients still takes what is published, and
+gives it to its own clients alone. So a process hears itself there, and reaches no other one. With
+the pub/sub layer the transport asks for the server's role now and then, and a replica counts as
+deafness. The core layer's sends are writes, which a replica refuses.
+
 A message that the layer cannot decode is counted and dropped, like one with a broken seal: only an
 error of the connection is a reason to start again. Otherwise a process that may only publish could
 make every node deaf, with a byte now and then.
@@ -37,6 +42,7 @@ from redis.exceptions import RedisError
 from sharding_app.adapters.channels.layers import (
     Layer,
     LeanCoreLayer,
+    LeanPubSubLayer,
     end_receiver,
     make_layer,
     takes_text_only,
@@ -50,6 +56,8 @@ logger = logging.getLogger("sharding.transport")
 FRAME = "sharding.frame"
 PROBE = "sharding.probe"
 SILENCE_SECONDS = 0.5
+ROLE_SECONDS = 2.0
+"""Between two questions for the role of the layer's server."""
 PROBES_SECONDS = (0.2, 0.2)
 FIRST_PROBES_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.4)
 """Seconds to listen after each probe: a new subscription may begin just after the first."""
@@ -308,7 +316,9 @@ class ChannelsTransport:
 
     async def _watch(self, pump: asyncio.Task[None]) -> str:
         """Return, once this receiver no longer hears, the reason."""
-        reason = await self._probe(pump, FIRST_PROBES_SECONDS)
+        loop = asyncio.get_running_loop()
+        reason = await self._probe(pump, FIRST_PROBES_SECONDS) or await self._demoted()
+        asked_at = loop.time()
         if not reason:
             if self._interrupted:
                 logger.info("hearing again on the channel layer", extra={"action": "transport.hears"})
@@ -321,7 +331,24 @@ class ChannelsTransport:
             self._poke.clear()
             if poked or not self._heard.is_set():
                 reason = await self._probe(pump, PROBES_SECONDS)
+            if not reason and loop.time() - asked_at >= ROLE_SECONDS:
+                reason, asked_at = await self._demoted(), loop.time()
         return reason
+
+    async def _demoted(self) -> str:
+        """Return the reason not to go on with a server that has become a replica. One that gives no
+        answer is left to the probes.
+        """
+        if not isinstance(self._layer, LeanPubSubLayer):
+            return ""
+        try:
+            async with asyncio.timeout(SEND_SECONDS):
+                if not await self._layer.demoted():
+                    return ""
+        except Exception as error:  # noqa: BLE001  (it may know no HELLO, or not permit it)
+            logger.debug("no role is told: %r", error, extra={"action": "transport.no_role"})
+            return ""
+        return "its Redis is a replica: what is published there reaches no process at the master"
 
     async def _probe(self, pump: asyncio.Task[None], waits: Sequence[float]) -> str:
         """Send probes to ourselves until we hear anything; else return the reason."""

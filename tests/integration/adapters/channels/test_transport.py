@@ -16,6 +16,7 @@ from channels.exceptions import InvalidChannelLayerError
 from channels.layers import InMemoryChannelLayer, channel_layers, get_channel_layer
 from channels_redis.core import RedisChannelLayer
 from django.test import override_settings
+from redis import asyncio as aioredis
 
 from sharding_app.adapters.channels import transport as module
 from sharding_app.adapters.channels.seal import Sealer
@@ -414,6 +415,29 @@ async def test_a_receiver_that_was_opened_twice_and_cut_off_hears_again(
             await here.send(name, b"after")
             assert await received(here) == b"after"
             assert here.statistics()["deaf"] == 1
+
+
+@pytest.mark.parametrize("kind", ["core", "pubsub"])
+async def test_a_server_that_becomes_a_replica_and_keeps_its_clients_is_left(
+    kind: str, servers: Servers, own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is published there reaches its own clients alone: a process still hears itself."""
+    monkeypatch.setattr(module, "ROLE_SECONDS", 0.1)
+    other, name = urlsplit(servers.redis_url), a_channel()
+    server: Any = aioredis.Redis.from_url(own_redis.url)
+    with override_settings(CHANNEL_LAYERS={ALIAS: redis_layer(kind, own_redis.url)}):
+        async with opened(name) as here:
+            await server.config_set("masterauth", other.password)
+            await server.execute_command("REPLICAOF", "127.0.0.1", other.port)
+            why = {"core": "read only replica", "pubsub": "its Redis is a replica"}[kind]
+            await until(lambda: why in here._interrupted)
+            assert not here._hearing.is_set()
+            await server.execute_command("REPLICAOF", "NO", "ONE")
+            with pytest.raises(TransportError, match="may have been lost"):
+                await received(here)
+            await here.send(name, b"after")
+            assert await received(here) == b"after"
+    await server.aclose()
 
 
 @pytest.fixture
