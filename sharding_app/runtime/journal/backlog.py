@@ -1,8 +1,9 @@
 """Commits that wait for an append, and when one begins.
 
-Contract: an append takes the commits that have waited longest, up to `MAX_ROWS`. From then until
-the outcome is known its shards are busy: no other append takes a commit of them, so each shard's
-events are appended in the order of its commits. With one connection nothing has to be marked.
+Contract: an append takes the commits that have waited longest, up to `MAX_ROWS`; a large row counts
+for several. From then until the outcome is known its shards are busy: no other append takes a
+commit of them, so each shard's events are appended in the order of its commits. With one connection
+nothing has to be marked.
 
 An append of many rows costs little more than one of a few, and one that has begun may end soon. So
 a further one waits until the others have lasted for a time, which is shorter where many rows wait.
@@ -72,7 +73,7 @@ class Backlog:
         if not (self._began or self.waiting):
             self.ended()
         self._waiting.append(commit)
-        rows = len(commit.rows)
+        rows = commit.weight
         self._rows += rows
         if not self._busy or commit.key not in self._busy:
             self._ready += rows
@@ -155,7 +156,7 @@ class Backlog:
         freed = self.locked.take(self._busy)
         if freed:
             self._waiting[:0] = freed
-            rows = sum(len(each.rows) for each in freed)
+            rows = sum(each.weight for each in freed)
             self._rows += rows
             self._ready += rows
         if not (self._ready and self._pays(self._ready)):
@@ -165,9 +166,10 @@ class Backlog:
     def _take_first(self) -> list[Commit]:
         rows = 0
         for number, commit in enumerate(self._waiting):
-            rows += len(commit.rows)
+            weight = commit.weight
+            rows += weight
             if rows > MAX_ROWS and number:
-                rows -= len(commit.rows)
+                rows -= weight
                 batch, self._waiting = self._waiting[:number], self._waiting[number:]
                 break
         else:
@@ -186,7 +188,7 @@ class Backlog:
             if commit.key in self._busy:
                 left.append(commit)
                 continue
-            ready = rows + len(commit.rows)
+            ready = rows + commit.weight
             if ready > MAX_ROWS and batch:
                 left += self._waiting[number:]
                 break

@@ -57,6 +57,10 @@ def why_taken(gone: MessagesGone, messages: Iterable[str]) -> tuple["NotCommitte
     return NotCommitted.TAKEN, max((gone.early.get(each, 0.0) for each in messages), default=0.0)
 
 
+LARGE_BYTES = 32 * 1024
+"""An append holds so many bytes for each row that it may have. In larger ones commits would wait
+long for each other, and the process would hold all of them twice.
+"""
 Follower = Callable[[NotCommitted | None], None]
 OnCommit: TypeAlias = list[Callable[[Sequence[EventRow]], None]]
 """Functions that are called with committed rows."""
@@ -133,6 +137,12 @@ class Commit:
     def key(self) -> tuple[int, ShardId]:
         row = self.rows[0]
         return row.type_id, row.shard
+
+    @property
+    def weight(self) -> int:
+        """The number of rows; large ones count for several."""
+        size = sum([len(row.payload) for row in self.rows])
+        return len(self.rows) + size // LARGE_BYTES
 
 
 class LastCommit(Commit):

@@ -26,6 +26,9 @@ class OfSlot(Protocol):
     @property
     def key(self) -> tuple[int, ShardId]: ...
 
+    @property
+    def weight(self) -> int: ...
+
 
 T = TypeVar("T", bound=OfSlot)
 
@@ -110,7 +113,7 @@ class Stuck(Generic[T]):
             if commits[0].key in busy:
                 continue
             slots += 1
-            rows += sum(len(commit.rows) for commit in commits)
+            rows += sum(commit.weight for commit in commits)
             if taken and rows > self._rows:
                 break
             taken += self._commits.pop(slot)

@@ -13,7 +13,7 @@ from sharding_app.ports.deliveries import MessageChanges
 from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused, ShardsLocked
 from sharding_app.protocol.shard import Shard
 from sharding_app.runtime.journal.backlog import MAX_ROWS
-from sharding_app.runtime.journal.commits import Commit, NotCommitted, Resident
+from sharding_app.runtime.journal.commits import LARGE_BYTES, Commit, NotCommitted, Resident
 from sharding_app.runtime.journal.writer import JournalWriter
 from sharding_app.testing.clock import TravelLoop
 from tests.support.given import event_row
@@ -259,6 +259,23 @@ async def test_an_attempt_at_many_that_wait_has_no_more_rows_than_any_other() ->
         await pass_time(2)
         assert journal.stored == {name: list(range(1, 21)) for name in names}
     assert max(journal.rows) <= MAX_ROWS
+
+
+async def test_large_rows_go_in_appends_of_fewer() -> None:
+    """A hundred states of a megabyte would be held twice, and wait for each other."""
+    journal, entities = Scripted(lambda rows: None), Entities()
+    async with written(journal) as writer:
+        for number in range(100):
+            commit = entities.commit(f"e{number}")
+            commit.rows = [row._replace(payload=b"0" * 1_000_000) for row in commit.rows]
+            writer.put(commit)
+        await pass_time(1)
+        assert sum(journal.rows) == 100
+        assert max(journal.rows) == MAX_ROWS // (1 + 1_000_000 // LARGE_BYTES)
+        for number in range(100):
+            writer.put(entities.commit(f"f{number}"))
+        await pass_time(1)
+    assert journal.rows[-1] == 100, "small ones go together"
 
 
 async def test_what_waits_of_an_object_that_is_thrown_away_is_never_written() -> None:
