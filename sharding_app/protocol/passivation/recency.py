@@ -6,8 +6,10 @@ logarithm of the number of frequencies).
 """
 
 from collections.abc import Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
+
+SPARE_COUNTS = 64
 
 
 class Tracked:
@@ -183,7 +185,8 @@ class LeastFrequentlyUsed:
         self._of: dict[int, Order] = {}
         "Orders by frequency."
         self._counts: list[int] = []
-        "A heap of the frequencies; the orders of some may be empty."
+        """A heap of the frequencies. Those without entities are removed when they are the lowest,
+        or when there are more of them than of the others: each use may leave one behind."""
         self._uses: dict[Tracked, int] | None = {} if aging else None
         self._age = 0
 
@@ -231,3 +234,6 @@ class LeastFrequentlyUsed:
         place.remove(node)
         if not place.size:
             del self._of[place.rank]
+            if len(self._counts) > 2 * len(self._of) + SPARE_COUNTS:
+                self._counts = list(self._of)
+                heapify(self._counts)

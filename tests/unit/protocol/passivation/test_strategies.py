@@ -172,6 +172,57 @@ def test_d7_aging_lets_go_what_was_used_often_once() -> None:
     assert not aging.state() & {1, 2, 3, 4}
 
 
+@pytest.mark.parametrize("aging", [False, True])
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["use", "use", "use", "gone", "evict"]), st.integers(1, 8)), max_size=200
+    )
+)
+def test_d6_as_a_plain_list_of_counts_says(aging: bool, steps: list[tuple[str, int]]) -> None:
+    policy = LeastFrequentlyUsed(aging=aging)
+    nodes: dict[int, Tracked] = {}
+    priorities: dict[int, int] = {}
+    "By entity, the one used last at the end."
+    uses: dict[int, int] = {}
+    age = 0
+    for what, number in steps:
+        if what == "use":
+            if number in nodes:
+                policy.renew(nodes[number])
+            else:
+                policy.add(nodes.setdefault(number, Tracked(str(number))))
+            uses[number] = uses.get(number, 0) + 1
+            priorities.pop(number, None)
+            priorities[number] = uses[number] + age
+        elif what == "evict" and nodes:
+            lowest = min(priorities.values())
+            number = next(each for each, priority in priorities.items() if priority == lowest)
+            victim = policy.victim()
+            assert victim is nodes[number]
+            policy.remove(victim)
+            age = lowest if aging else 0
+            del nodes[number], priorities[number], uses[number]
+        elif what == "gone" and number in nodes and not aging:
+            policy.remove(nodes.pop(number))
+            del priorities[number], uses[number]
+        assert policy.size == len(nodes)
+
+
+@pytest.mark.parametrize("aging", [False, True])
+def test_d6_uses_below_the_limit_leave_nothing_behind(aging: bool) -> None:
+    """Nothing is evicted here, so the lowest frequency is never looked for."""
+    policy = LeastFrequentlyUsed(aging=aging)
+    seldom, often = Tracked("seldom"), Tracked("often")
+    policy.add(seldom)
+    policy.add(often)
+    for _ in range(10_000):
+        policy.renew(often)
+    assert len(policy._counts) < 200
+    assert policy.victim() is seldom
+    policy.remove(seldom)
+    assert policy.victim() is often
+
+
 def test_d4_segments_keep_what_is_used_again() -> None:
     region = Region(Passivation(segments=(0.2, 0.8)), 10)
     region.use_all(range(1, 11))
