@@ -164,7 +164,8 @@ class Shard(Generic[S]):
     def limit(self, most: int, strategy: Strategy | None = None) -> None:
         """Limit the entities in memory to `most`.
 
-        `strategy`: the first one of this shard; without any the least recently used go.
+        `strategy`: the first one of this shard; without any the least recently used go. Entities
+        that are here already take their places in it in the order of recency.
         """
         if not most:
             self.most, self.strategy = 0, None
@@ -175,6 +176,8 @@ class Shard(Generic[S]):
             self.strategy = strategy
         if self.strategy is not None:
             self._evict([self.slots[each.id] for each in self.strategy.resized(most)])
+            if strategy is not None:
+                self._introduce(strategy)
             return
         self.most = most
         while self.recency.size > most:
@@ -423,9 +426,19 @@ class Shard(Generic[S]):
         else:
             recency.renew(slot)
         if self.strategy is not None:
-            if slot.node is None:
-                slot.node = Tracked(slot.id)
-            self._evict([self.slots[each.id] for each in self.strategy.touched(slot.node)])
+            self._rank(slot, self.strategy)
+
+    def _introduce(self, strategy: Strategy) -> None:
+        slot: S | None = self.recency.oldest
+        while slot is not None:
+            newer: S | None = slot.newer
+            self._rank(slot, strategy)
+            slot = newer
+
+    def _rank(self, slot: S, strategy: Strategy) -> None:
+        if slot.node is None:
+            slot.node = Tracked(slot.id)
+        self._evict([self.slots[each.id] for each in strategy.touched(slot.node)])
 
     def _evict(self, slots: Iterable[S]) -> None:
         for slot in slots:

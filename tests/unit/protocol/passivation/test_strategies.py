@@ -134,6 +134,37 @@ def test_a_shard_tells_its_strategy_of_each_use_and_of_those_that_leave() -> Non
     assert sorted(shard.slots) == ["d", "e", "f"]
 
 
+@pytest.mark.parametrize("name", NAMED)
+def test_entities_that_were_here_before_the_limit_count_too(name: str) -> None:
+    """Messages may come before the limit is shared out among the shards, or while there is none."""
+    shard = Shard("t", 1, 1, Slot)
+
+    def use(*entities: int) -> None:
+        for entity in entities:
+            shard.deliver("a", Deliver("t", 1, 1, str(entity), entity, "x", b""), 0.0)
+
+    def leave() -> set[str]:
+        stopped, shard.evicted = [each.id for each in shard.evicted], []
+        for each in stopped:
+            shard.drop(shard.slots[each])
+        return set(stopped)
+
+    use(*range(20), 0)
+    shard.limit(5, NAMED[name].strategy(5))
+    stopped = leave()
+    assert (len(stopped), len(shard.slots)) == (15, 5)
+    if name == "least-recently-used":
+        assert "0" not in stopped, "it was used last"
+    shard.limit(0)
+    use(*range(20))
+    assert len(shard.slots) == 20
+    shard.limit(5, NAMED[name].strategy(5))
+    leave()
+    use(*range(100, 110))
+    leave()
+    assert len(shard.slots) == 5
+
+
 def test_d5_most_recently_used() -> None:
     region = Region(NAMED["most-recently-used"], 10)
     assert region.use_all(range(1, 21)) == list(range(10, 20))

@@ -241,6 +241,24 @@ async def test_the_limit_of_a_region_can_be_set_while_it_runs() -> None:
     assert SetActiveEntityLimit(3).limit == 3
 
 
+@pytest.mark.parametrize("name", NAMED)
+async def test_a_new_limit_lets_go_of_entities_that_nothing_calls_any_more(name: str) -> None:
+    class Again(Meter, name=f"limits.Again{name.title().replace('-', '')}"):
+        settings = ShardingSettings(
+            number_of_shards=1, active_entity_limit=0, passivation=name, passivate_after_seconds=0
+        )
+
+    async with MemoryCluster([Again]) as cluster:
+        with cluster.in_use():
+            for number in range(20):
+                await Again.ref(number).add(1)
+            assert len(in_memory(cluster)) == 20
+            host_of(cluster).entity_life.set_limit(4)
+            await until(lambda: len(in_memory(cluster)) <= 4)
+            assert [await Again.ref(number).sum() for number in range(20)] == [1] * 20
+            await until(lambda: len(in_memory(cluster)) <= 4)
+
+
 async def test_wrong_settings_are_told_when_the_class_is_made() -> None:
     for wrong in ({"active_entity_limit": -1}, {"passivation": "random"}, {"passivation": 3}):
         with pytest.raises(DeclarationError):
