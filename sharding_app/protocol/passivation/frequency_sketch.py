@@ -3,6 +3,8 @@
 from array import array
 from zlib import crc32
 
+MOST_COUNTERS = 1 << 22
+"""Of a row. A limit of a billion entities must not cost memory for as many."""
 _TYPES = ((8, "B"), (16, "H"), (32, "I"), (64, "Q"))
 _ALL = (1 << 64) - 1
 _MIX = 0x9E3779B97F4A7C15
@@ -19,7 +21,7 @@ class FrequencySketch:
     def __init__(self, width: int, *, depth: int = 4, counter_bits: int = 4, reset_after: int) -> None:
         """Halve all counts after each `reset_after` additions."""
         kind = next(kind for bits, kind in _TYPES if counter_bits <= bits)
-        size = 1 << max(3, (width - 1).bit_length())
+        size = 1 << max(3, (min(width, MOST_COUNTERS) - 1).bit_length())
         self._rows = [array(kind, bytes(array(kind).itemsize * size)) for _ in range(depth)]
         self._mask = size - 1
         self._most = (1 << counter_bits) - 1

@@ -15,7 +15,7 @@ place. Idle time is not looked at here.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, TypeGuard, get_args
 
 from sharding_app.protocol.passivation.frequency_sketch import FrequencySketch
 from sharding_app.protocol.passivation.hill_climbing import HillClimbing
@@ -33,9 +33,30 @@ Policy = Literal["least-recently-used", "most-recently-used", "least-frequently-
 POLICIES: tuple[str, ...] = get_args(Policy)
 
 
+LARGEST_MULTIPLIER = 1e9
+DEEPEST = 64
+
+
 def _need(fits: object, name: str, what: str) -> None:
     if not fits:
         raise ValueError(f"passivation: {name} is to be {what}")
+
+
+def _need_int(value: object, name: str, least: int, most: float = LARGEST_MULTIPLIER) -> None:
+    fits = type(value) is int and least <= value <= most
+    _need(fits, name, f"an int from {least} to {most:g}, not {value!r}")
+
+
+def _need_number(value: object, name: str, most: float) -> None:
+    _need(_is_number(value) and 0 < value <= most, name, f"above 0 and at most {most:g}, not {value!r}")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _need_kind(value: object, name: str, kind: type) -> None:
+    _need(value is None or isinstance(value, kind), name, f"None or {kind.__name__}(...), not {value!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +71,10 @@ class FrequencyFilter:
     "Number of accesses after which all counts are halved, for each entity of the limit."
 
     def __post_init__(self) -> None:
-        _need(self.depth >= 1, "depth", "at least 1")
-        _need(2 <= self.counter_bits <= 64, "counter_bits", "from 2 to 64")
-        _need(self.width_multiplier >= 1, "width_multiplier", "at least 1")
-        _need(self.reset_multiplier > 0, "reset_multiplier", "above 0")
+        _need_int(self.depth, "depth", 1, DEEPEST)
+        _need_int(self.counter_bits, "counter_bits", 2, 64)
+        _need_int(self.width_multiplier, "width_multiplier", 1)
+        _need_number(self.reset_multiplier, "reset_multiplier", LARGEST_MULTIPLIER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +88,10 @@ class WindowClimbing:
     step_decay: float = 0.98
 
     def __post_init__(self) -> None:
-        _need(self.adjust_multiplier > 0, "adjust_multiplier", "above 0")
-        _need(0 < self.initial_step <= 1, "initial_step", "above 0 and at most 1")
-        _need(self.restart_threshold > 0, "restart_threshold", "above 0")
-        _need(0 < self.step_decay <= 1, "step_decay", "above 0 and at most 1")
+        _need_number(self.adjust_multiplier, "adjust_multiplier", LARGEST_MULTIPLIER)
+        _need_number(self.initial_step, "initial_step", 1)
+        _need_number(self.restart_threshold, "restart_threshold", LARGEST_MULTIPLIER)
+        _need_number(self.step_decay, "step_decay", 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +105,12 @@ class AdmissionWindow:
     "None: its size is fixed."
 
     def __post_init__(self) -> None:
+        sizes = self.minimum, self.proportion, self.maximum
         _need(
-            0 < self.minimum <= self.proportion <= self.maximum <= 1,
+            all(map(_is_number, sizes)) and 0 < self.minimum <= self.proportion <= self.maximum <= 1,
             "window", "0 < minimum <= proportion <= maximum <= 1",
         )  # fmt: skip
+        _need_kind(self.climbing, "climbing", WindowClimbing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +129,13 @@ class Passivation:
 
     def __post_init__(self) -> None:
         _need(self.replacement in POLICIES, "replacement", f"one of {', '.join(POLICIES)}")
-        fits = all(each > 0 for each in self.segments) and sum(self.segments) <= 1 + 1e-9
-        _need(fits, "segments", "proportions above 0 that add up to 1 at most")
+        segments: object = self.segments
+        fits = isinstance(segments, tuple | list) and all(_is_number(each) and each > 0 for each in segments)
+        _need(
+            fits and sum(self.segments) <= 1 + 1e-9,
+            "segments",
+            "proportions above 0 that add up to 1 at most",
+        )
         _need(
             not self.segments or self.replacement == "least-recently-used",
             "segments",
@@ -117,6 +145,8 @@ class Passivation:
             not self.dynamic_aging or self.replacement == "least-frequently-used",
             "dynamic_aging", "for least-frequently-used",
         )  # fmt: skip
+        _need_kind(self.window, "window", AdmissionWindow)
+        _need_kind(self.filter, "filter", FrequencyFilter)
 
     def strategy(self, limit: int) -> "Strategy":
         """Make a strategy for a shard with at most `limit` entities in memory."""
@@ -262,7 +292,7 @@ class _Composite:
         while self.window.size > self.window_limit:
             node = self.window.oldest
             self.window.remove(node)
-            evicted.append(node)
+            evicted += self._admit(node)
         self.main.resize(limit - self.window_limit)
         while self.main.size > limit - self.window_limit:
             node = self.main.victim()

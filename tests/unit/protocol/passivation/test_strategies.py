@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sharding_app.protocol.messages import Deliver
-from sharding_app.protocol.passivation.frequency_sketch import FrequencySketch
+from sharding_app.protocol.passivation.frequency_sketch import MOST_COUNTERS, FrequencySketch
 from sharding_app.protocol.passivation.hill_climbing import HillClimbing
 from sharding_app.protocol.passivation.recency import LeastFrequentlyUsed, Tracked
 from sharding_app.protocol.passivation.strategy import (
@@ -417,6 +418,17 @@ def test_never_more_than_the_limit_and_none_twice(
         (AdmissionWindow, {"maximum": 1.0}, {"maximum": 1.1}),
         (Passivation, {"segments": (0.5, 0.5)}, {"segments": (0.5, 0.6)}),
         (Passivation, {"segments": (0.1, 0.9)}, {"segments": (0.0, 0.9)}),
+        (Passivation, {"segments": [0.1, 0.9]}, {"segments": 0.9}),
+        (Passivation, {"filter": FrequencyFilter()}, {"filter": FrequencyFilter}),
+        (Passivation, {"window": AdmissionWindow()}, {"window": 0.1}),
+        (AdmissionWindow, {"climbing": WindowClimbing()}, {"climbing": True}),
+        (AdmissionWindow, {"minimum": 0.001}, {"minimum": "0.001"}),
+        (FrequencyFilter, {"width_multiplier": 2}, {"width_multiplier": 1.5}),
+        (FrequencyFilter, {"depth": 2}, {"depth": 2.0}),
+        (FrequencyFilter, {"counter_bits": 8}, {"counter_bits": 8.0}),
+        (FrequencyFilter, {"reset_multiplier": 1e9}, {"reset_multiplier": float("inf")}),
+        (FrequencyFilter, {"reset_multiplier": 2}, {"reset_multiplier": timedelta(seconds=2)}),
+        (WindowClimbing, {"adjust_multiplier": 1e9}, {"adjust_multiplier": float("inf")}),
     ],
 )
 def test_settings_reach_to_their_bounds_and_no_further(
@@ -425,6 +437,22 @@ def test_settings_reach_to_their_bounds_and_no_further(
     settings(**most)
     with pytest.raises(ValueError, match="passivation: "):
         settings(**beyond)
+
+
+def test_a_limit_that_means_no_limit_costs_no_memory() -> None:
+    strategy = NAMED["composite"].strategy(2**63 - 1)
+    assert strategy.touched(Tracked("a")) == []
+    assert strategy.resized(2**62) == []
+    assert sum(map(len, FrequencySketch(2**65, reset_after=8)._rows)) == 4 * MOST_COUNTERS
+
+
+def test_a_smaller_window_lets_go_of_none_while_there_is_room() -> None:
+    strategy = Passivation(window=AdmissionWindow(proportion=0.5), filter=FrequencyFilter()).strategy(100)
+    nodes = [Tracked(str(number)) for number in range(20)]
+    assert [gone for node in nodes for gone in strategy.touched(node)] == []
+    assert strategy.resized(30) == [], "its window has room for 15, all of it for 30"
+    assert all(node.place is not None for node in nodes)
+    assert len(strategy.resized(10)) == 10
 
 
 def test_the_same_limit_again_forgets_no_use() -> None:
