@@ -11,10 +11,9 @@ singleton that has stopped without passivating starts again after a back-off. So
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from datetime import datetime
-from itertools import islice
 from typing import Literal, Protocol
 
 from sharding_app.errors import ShardingError
@@ -97,9 +96,9 @@ class EntityLife:
         self._sweep: deque[ResidentShard] = deque()
         "Shards that are still to be searched for idle entities."
         self._swept_at = 0.0
-        self._leaving: dict[Resident, None] = {}
-        """Busy entities that have to leave memory for others. Each is listed once, however often it
-        is used.
+        self._leaving: OrderedDict[Resident, None] = OrderedDict()
+        """Busy entities that have to leave memory for others, until they are gone. Each is listed
+        once, however often it is used.
         """
         self._spreads = False
         self._stop_timeout = config.stop_timeout_seconds
@@ -269,10 +268,7 @@ class EntityLife:
 
     def tick(self, now: float) -> None:
         """Stop idle entities, and those above the limit, some at a time."""
-        for slot in list(islice(self._leaving, MAX_AT_A_TIME)):
-            del self._leaving[slot]
-            if not self._makes_room(slot):
-                self._leaving[slot] = None
+        self._look_again(MAX_AT_A_TIME)
         if self._passivate_after <= 0:
             return
         if not self._sweep:
@@ -321,6 +317,15 @@ class EntityLife:
         for slot in evicted:
             if not self._makes_room(slot):
                 self._leaving[slot] = None
+        # More may be evicted between two ticks than one tick looks at.
+        self._look_again(2 * len(evicted))
+
+    def _look_again(self, most: int) -> None:
+        """Stop the first of the entities that have to leave, if they do nothing now."""
+        for _ in range(min(most, len(self._leaving))):
+            slot, _ = self._leaving.popitem(last=False)
+            if not self._makes_room(slot):
+                self._leaving[slot] = None
 
     def _spread(self) -> None:
         self._spreads = False
@@ -338,15 +343,16 @@ class EntityLife:
                 self.evict(shard)
 
     def _makes_room(self, slot: Resident) -> bool:
-        """Stop an entity to make room. False: it is still busy, look again."""
-        shard = slot.shard
-        if slot.place is not None or slot.is_gone or slot.passivating or shard.stopping:
+        """Stop an entity to make room. False: it is still here, look again. Its own timer may bring
+        back one that stops.
+        """
+        if slot.place is not None or slot.is_gone or slot.shard.stopping:
             return True  # it is used again, or goes anyway
         if not slot.is_idle:
             return False
         self._host.counters["evicted"] += 1
         self._let_go(slot)
-        return True
+        return slot.is_gone
 
     def _let_go(self, slot: Resident) -> None:
         if self.stop_message is not None:

@@ -23,7 +23,7 @@ from sharding_app.entities.registry import registry
 from sharding_app.entities.sharding.regions import Region
 from sharding_app.errors import DeclarationError
 from sharding_app.protocol.messages import Deliver, GetShardRegionState
-from sharding_app.protocol.passivation.strategy import NAMED
+from sharding_app.protocol.passivation.strategy import NAMED, FrequencyFilter, Passivation
 from sharding_app.protocol.shard import Shard, Slot, SlotState
 from sharding_app.runtime.base.config import NodeConfig
 from sharding_app.runtime.hosting.entities import MAX_AT_A_TIME
@@ -84,6 +84,29 @@ class Polite(Entity):
         return 1 if isinstance(message, Get) else None
 
 
+class Slow(Entity):
+    """Its own timer fires while it handles its stop message."""
+
+    stopping: ClassVar[asyncio.Event]
+    goes_on: ClassVar[asyncio.Event]
+
+    async def receive(self, message: object) -> object:
+        if isinstance(message, Stop):
+            Slow.stopping.set()
+            await Slow.goes_on.wait()
+            self.context.stop()
+        elif isinstance(message, Increment):
+            self.context.start_timer("again", 1.0, Get(self.entity_id))
+        return None
+
+
+slow: Region = ClusterSharding.start(
+    "limits.Slow",
+    entity=Slow,
+    extractor=HashCodeMessageExtractor(1),
+    settings=ShardingSettings(active_entity_limit=1, passivate_after_seconds=0),
+    stop_message=Stop(),
+)
 polite: Region = ClusterSharding.start(
     "limits.Polite",
     entity=Polite,
@@ -170,6 +193,51 @@ async def test_a_busy_one_ends_what_it_does_and_leaves_then() -> None:
             assert await waiting == 1
             await until(lambda: not cluster.is_in_memory(Meter, "busy"))
             assert await Meter.ref("busy").sum() == 1
+
+
+async def test_one_that_its_own_timer_brings_back_goes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was evicted, and nothing but itself has called it since: it has no place."""
+    Slow.stopping, Slow.goes_on = asyncio.Event(), asyncio.Event()
+    async with MemoryCluster([registry.get("limits.Slow")]) as cluster:
+        with cluster.in_use():
+            await slow.ask(to("first", Increment()))
+            await slow.ask(to("second", Get("second")))
+            await Slow.stopping.wait()
+            (shard,) = host_of(cluster).shards.values()
+            first = shard.slots["first"]
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, TravelLoop)
+            await loop.travel(2.0)
+            assert first.mailbox, "its timer has fired"
+            Slow.goes_on.set()
+            await until(lambda: in_memory(cluster) == {"second"})
+
+
+@pytest.mark.parametrize("only", ["a filter", "a limit"])
+async def test_a_flood_of_new_ids_does_not_outrun_those_that_leave(
+    only: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them is at work when it has to leave. The node looks at them at each tick, and many
+    more may come between two ticks.
+    """
+
+    class Flooded(Meter, name=f"limits.Flooded by {only}"):
+        settings = ShardingSettings(
+            number_of_shards=1,
+            active_entity_limit=2,
+            passivation=Passivation(filter=FrequencyFilter()) if only == "a filter" else Passivation(),
+        )
+
+    async with MemoryCluster([Flooded]) as cluster:
+        with cluster.in_use():
+            await Flooded.ref("0").sum()
+            life = host_of(cluster).entity_life
+            monkeypatch.setattr(life, "tick", lambda now: None)
+            most = 0
+            for batch in range(100):
+                await asyncio.gather(*(Flooded.ref(f"{batch}/{number}").sum() for number in range(20)))
+                most = max(most, len(in_memory(cluster)))
+            assert most <= 2 * 20 + 2
 
 
 async def test_one_that_is_used_again_before_it_could_leave_stays() -> None:
