@@ -402,14 +402,18 @@ class EntityLife:
         """Note that an entity has stopped, and start it again later unless it passivated."""
         remembering = self._host.remembering
         # One that stopped before, and came back for a message, may still have a restart scheduled.
-        former = self._restarts.pop((slot.shard.number, slot.id), None)
-        if former is not None:
-            former.cancel()
+        self.forget_restart(slot)
         if slot.passivating and remembering is not None:
             remembering.stopped(slot.shard, slot.id)
         else:
             key = slot.shard.number, slot.id
             self._restarts[key] = self._loop.call_later(self._restart_backoff, self._start_again, slot)
+
+    def forget_restart(self, slot: Resident) -> None:
+        """Cancel the restart of an entity that has stopped without passivating, if one is due."""
+        timer = self._restarts.pop((slot.shard.number, slot.id), None)
+        if timer is not None:
+            timer.cancel()
 
     def start_in(self, shard: ResidentShard, entity: str) -> None:
         """Start an entity without a message for it."""

@@ -221,7 +221,7 @@ class Erasing:
         if job.mark is not None:
             found = await host.journal.archive(type_id, shard.number, shard.epoch, slot.id, mark=job.mark)
             if found.left in ("", "gone"):
-                host.erased(slot)
+                self._erased(slot)
             return found
         job.erased += await host.journal.erase(
             type_id, shard.number, shard.epoch, slot.id,
@@ -235,8 +235,16 @@ class Erasing:
                 at_most=EVENTS_AT_ONCE, before=job.erased, by=job.by,
             )  # fmt: skip
         host.forget_messages(slot)  # a page that was read meanwhile may have brought some back
-        host.erased(slot)
+        self._erased(slot)
         return job.erased
+
+    def _erased(self, slot: Resident) -> None:
+        """Tell all that would act on the entity that nothing of it is left."""
+        host = self._host
+        host.entity_life.forget_restart(slot)
+        if host.remembering is not None:
+            host.remembering.erased(slot)
+        host.erased(slot)
 
     def _end(self, job: _Job, answer: Answer | Archival) -> None:
         key = job.shard.number, job.entity

@@ -103,6 +103,10 @@ class Remembering:
         self._recalled.pop((shard, entity), None)
         self._wake.set()
 
+    def erased(self, slot: Resident) -> None:
+        """Take in that an entity and its row are gone: it does not start any more by itself."""
+        self._recalled.pop((slot.shard, slot.id), None)
+
     def recall(self, shard: ResidentShard) -> None:
         """Start the entities of a shard's rows: the shard has started here."""
         self._wanted.append(shard)

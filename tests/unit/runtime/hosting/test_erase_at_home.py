@@ -15,9 +15,11 @@ from sharding_app import EventSourced, ShardingSettings, applies, command, event
 from sharding_app.entities.registry import registry
 from sharding_app.ports.journal import Erasure, JournalUnavailable
 from sharding_app.protocol.ids import shard_of
+from sharding_app.runtime.base.config import NodeConfig
 from sharding_app.runtime.hosting import erasure
 from sharding_app.runtime.hosting.erasure import UnderWay
 from sharding_app.runtime.hosting.type_host import TypeHost
+from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.cluster import MemoryCluster
 
 pytestmark = pytest.mark.asyncio
@@ -43,6 +45,10 @@ class Diary(EventSourced, name="erase.Diary"):
     @command
     async def ponder(self, gate: str) -> None:
         await GATES[gate].wait()
+
+    @command
+    def close(self) -> None:
+        self.context.stop()
 
     @query
     def read(self) -> list[str]:
@@ -102,6 +108,42 @@ async def test_one_that_is_not_in_memory_is_erased_without_being_loaded(cluster:
     assert isinstance(erased, Erasure)
     assert erased.events == 3
     assert not cluster.is_in_memory(Diary, "anne")
+
+
+async def travel(seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, TravelLoop)
+    await loop.travel(seconds)
+
+
+async def test_one_that_waits_for_its_restart_is_not_started_any_more(cluster: MemoryCluster) -> None:
+    found = host(cluster)
+    await Diary.ref("anne").close()
+    await until(lambda: not cluster.is_in_memory(Diary, "anne"))
+    assert isinstance(await erase(found, SHARD, "anne"), Erasure)
+    before = found.counters["restarted"]
+    await travel(2 * NodeConfig().restart_backoff_seconds)
+    assert not cluster.is_in_memory(Diary, "anne")
+    assert found.counters["restarted"] == before
+
+
+async def test_one_whose_turn_to_start_has_not_come_is_not_started_any_more() -> None:
+    config = NodeConfig(recovery_rate=(1, 60.0))
+    async with MemoryCluster([registry.get("erase.Diary")], nodes=1, config=config) as cluster:
+        with cluster.in_use():
+            names = [f"writer {number}" for number in range(5)]
+            for name in names:
+                await Diary.ref(name).write("one")
+            (node,) = cluster.nodes
+            await cluster.stop_node(node)
+            await cluster.add_node("later")
+            await until(lambda: any(cluster.is_in_memory(Diary, name) for name in names))
+            await until(lambda: len(host(cluster).shards) == len({shard_of(name, 8) for name in names}))
+            (name, *_) = [name for name in names if not cluster.is_in_memory(Diary, name)]
+            assert isinstance(await erase(host(cluster), shard_of(name, 8), name), Erasure)
+            for _ in names:
+                await travel(61.0)
+            assert [each for each in names if not cluster.is_in_memory(Diary, each)] == [name]
 
 
 async def test_what_comes_meanwhile_meets_no_past(
