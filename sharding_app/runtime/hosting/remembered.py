@@ -26,6 +26,8 @@ logger = logging.getLogger("sharding.region")
 MAX_BATCH = 1000
 MAX_MOVING = 500
 """Entities that are started elsewhere at the same time."""
+STARTED_AT_ONCE = 1000
+"""Entities that are started before the loop's other work has its turn."""
 RETRY_SECONDS = 0.2
 
 
@@ -260,14 +262,26 @@ class Remembering:
             await self._more.wait()
             self._more.clear()
             while self._recalled:
-                many = len(self._recalled) if self._rate is None else self._rate[0]
-                for _ in range(min(many, len(self._recalled))):
-                    (shard, entity), _ = self._recalled.popitem(last=False)
-                    slot = shard.start(entity, self._now())
-                    if slot is not None:
-                        self.counters["recalled"] += 1
-                        self._host.load(slot)
+                await self._start_group()
                 await asyncio.sleep(0 if self._rate is None else self._rate[1])
+
+    async def _start_group(self) -> None:
+        """Start as many as the rate allows at a time.
+
+        Entities that are here already, or whose shard has left, do not count.
+        """
+        room = len(self._recalled) if self._rate is None else self._rate[0]
+        looked = 0
+        while self._recalled and room > 0:
+            (shard, entity), _ = self._recalled.popitem(last=False)
+            slot = shard.start(entity, self._now())
+            if slot is not None:
+                room -= 1
+                self.counters["recalled"] += 1
+                self._host.load(slot)
+            looked += 1
+            if looked % STARTED_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     async def _start_moved(self) -> None:
         """Start moved entities in their new shards.

@@ -11,7 +11,7 @@ import pytest
 from sharding_app.ports.journal import JournalUnavailable, Mark, RowRefused, ShardsFenced
 from sharding_app.protocol.ids import ShardId
 from sharding_app.protocol.shard import Shard
-from sharding_app.runtime.hosting.remembered import Remembering
+from sharding_app.runtime.hosting.remembered import STARTED_AT_ONCE, Remembering
 from sharding_app.runtime.journal.commits import Resident, ResidentShard
 
 
@@ -273,3 +273,56 @@ def test_a_shard_that_is_to_be_read_again_is_read_after_the_read_under_way() -> 
         return region.loaded
 
     assert asyncio.run(scenario()) == ["a", "b", "c", "d", "e"]
+
+
+@pytest.mark.parametrize("why", ["their shard has left", "they are here already"])
+def test_those_that_need_no_start_take_no_turn_of_the_others(why: str) -> None:
+    """At a constant rate a shard with many entities that moves away would hold up all others."""
+
+    async def scenario() -> list[str]:
+        gone, here, region = Shard("shop.Cart", 0, 1, Resident), Shard("shop.Cart", 1, 1, Resident), Loads()
+        found = {0: [f"gone {number}" for number in range(3 * STARTED_AT_ONCE)], 1: ["a", "b", "c"]}
+
+        class Both(Rows):
+            async def recall(self, type_id: int, shards: Sequence[ShardId]) -> dict[ShardId, list[str]]:
+                return found
+
+        remembering = Remembering(
+            1, Both(lambda: None), region, lambda entity: int(not entity.startswith("gone")), lambda: 0.0,  # type: ignore[arg-type]
+            rate=(2, 3600.0),
+        )  # fmt: skip
+        two = asyncio.Event()
+        region.on_load = lambda entity: two.set() if len(region.loaded) == 2 else None
+        if why == "their shard has left":
+            gone.stop()
+        else:
+            for entity in found[0]:
+                gone.start(entity, 0.0)
+        job = asyncio.create_task(remembering.run())
+        remembering.recall(gone)
+        remembering.recall(here)
+        await asyncio.wait_for(two.wait(), 10.0)
+        job.cancel()
+        return region.loaded
+
+    assert asyncio.run(scenario()) == ["a", "b"]
+
+
+def test_a_great_number_of_starts_leaves_the_loop_to_others_in_between() -> None:
+    async def scenario() -> int:
+        shard, region = Shard("shop.Cart", 0, 1, Resident), Loads()
+        rows = Rows(lambda: None)
+        rows.running = {str(number) for number in range(5 * STARTED_AT_ONCE)}
+        remembering = Remembering(1, rows, region, lambda entity: 0, lambda: 0.0)  # type: ignore[arg-type]
+        last = asyncio.Event()
+        region.on_load = lambda entity: last.set() if len(region.loaded) == len(rows.running) else None
+        job = asyncio.create_task(remembering.run())
+        remembering.recall(shard)
+        turns = 0
+        while not last.is_set():
+            turns += bool(region.loaded)
+            await asyncio.sleep(0)
+        job.cancel()
+        return turns
+
+    assert asyncio.run(scenario()) >= 4
