@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
+from sharding_app.entities.settings import LARGEST_NUMBER
 from sharding_app.entities.sharding.queries import (
     ClusterShardingStats,
     CurrentShardRegionState,
@@ -77,8 +78,8 @@ async def _answer(process: Process, type_name: str, question: object, timeout: f
 def _set_limit(process: Process, type_name: str, limit: int) -> None:
     if not isinstance(process, Node) or type_name not in process.hosts:
         raise WrongContext(f"nothing of {type_name!r} is hosted in this process")
-    if type(limit) is not int or limit < 0:
-        raise InvalidCall(f"the limit is an int of at least 0, not {limit!r}")
+    if type(limit) is not int or not 0 <= limit <= LARGEST_NUMBER:
+        raise InvalidCall(f"the limit is an int from 0 to {LARGEST_NUMBER}, not {limit!r}")
     for host in process.hosting.hosts_of(type_name):
         host.entity_life.set_limit(limit)
 

@@ -14,6 +14,8 @@ from sharding_app.protocol.supervision import Supervision
 
 LONGEST_DAYS = 365_000
 """The server's timestamps can take it off the present time."""
+LONGEST_SECONDS = 1e9
+"""Clocks can add it to the present time, or take it off."""
 LARGEST_NUMBER = 2**63 - 1
 """PostgreSQL takes no larger whole number."""
 
@@ -75,7 +77,7 @@ class ShardingSettings:
         _whole(self.keep_events_days, "keep_events_days", 0, LONGEST_DAYS)
         _whole(self.keep_events, "keep_events", 1, LARGEST_NUMBER)
         _seconds(self.passivate_after_seconds, "passivate_after_seconds", zero=True)
-        _whole(self.active_entity_limit, "active_entity_limit", 0)
+        _whole(self.active_entity_limit, "active_entity_limit", 0, LARGEST_NUMBER)
         _strategy(self.passivation)
         _flag(self.pipelined, "pipelined")
         _flag(self.remember_entities, "remember_entities")
@@ -159,6 +161,7 @@ def _seconds(value: object, name: str, *, zero: bool) -> None:
         isinstance(value, (int, float))
         and not isinstance(value, bool)
         and (value >= 0 if zero else value > 0)
-        and value < float("inf")
+        and value <= LONGEST_SECONDS
     )
-    _need(fits, name, f"a number of seconds{' or 0' if zero else ' greater than 0'}, not {value!r}")
+    least = "from 0" if zero else "above 0,"
+    _need(fits, name, f"a number of seconds {least} to {LONGEST_SECONDS:.0f}, not {value!r}")

@@ -20,6 +20,7 @@ from typing import Literal, get_args
 
 Directive = Literal["restart", "resume", "stop", "escalate"]
 DIRECTIVES: tuple[str, ...] = get_args(Directive)
+LONGEST_SECONDS = 1e9
 
 
 class Supervision:
@@ -54,7 +55,11 @@ class Supervision:
             given: object = kind
             if not (isinstance(given, type) and issubclass(given, Exception)):
                 raise ValueError(f"rules are by exception class, and {given!r} is none")
-        if not 0 <= backoff_seconds <= max_backoff_seconds < float("inf"):
+        for name in ("backoff_seconds", "max_backoff_seconds", "forgive_after_seconds"):
+            seconds: object = getattr(self, name)
+            if not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST_SECONDS:
+                raise ValueError(f"{name} must be a number from 0 to {LONGEST_SECONDS:.0f}, not {seconds!r}")
+        if backoff_seconds > max_backoff_seconds:
             raise ValueError("backoff_seconds must be from 0 up to max_backoff_seconds")
 
     def directive(self, error: BaseException, otherwise: Directive = "restart") -> Directive:

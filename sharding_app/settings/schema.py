@@ -12,7 +12,12 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from sharding_app.entities.settings import LARGEST_NUMBER, LONGEST_DAYS, ShardingSettings
+from sharding_app.entities.settings import (
+    LARGEST_NUMBER,
+    LONGEST_DAYS,
+    LONGEST_SECONDS,
+    ShardingSettings,
+)
 from sharding_app.protocol.allocation.least_shards import LeastShardAllocation
 from sharding_app.protocol.allocation.strategy import ShardAllocationStrategy
 from sharding_app.protocol.allocation.threshold import ThresholdAllocation
@@ -27,12 +32,6 @@ from sharding_app.protocol.region import RegionLimits
 from sharding_app.runtime.base.config import DeliverySettings, LifelineSettings, NodeConfig
 
 T = TypeVar("T")
-
-
-LONGEST_SECONDS = 1e9
-"""Of each key in seconds that has no other bound: clocks and the server's timestamps can add it to
-the present time, or take it off.
-"""
 
 
 class Target(NamedTuple):

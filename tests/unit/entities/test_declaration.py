@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from datetime import timedelta
 from typing import Any, ClassVar, cast
 
 import pytest
@@ -387,6 +388,9 @@ def test_settings_suggest_the_right_keyword() -> None:
         {"keep_snapshots": 0},
         {"delete_events": 1},
         {"passivate_after_seconds": -1},
+        {"passivate_after_seconds": 10**400},
+        {"passivate_after_seconds": timedelta(seconds=5)},
+        {"active_entity_limit": 2**63},
         {"ask_timeout_seconds": 0},
         {"ask_timeout_seconds": float("inf")},
         {"snapshot_when": 5},

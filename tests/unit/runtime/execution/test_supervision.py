@@ -1,7 +1,8 @@
 """What becomes of an entity whose handler raised."""
 
 import asyncio
-from typing import ClassVar
+from datetime import timedelta
+from typing import Any, ClassVar
 
 import pytest
 
@@ -302,6 +303,11 @@ async def test_wrong_rules_are_refused() -> None:
         Supervision({KeyError: "ignore"})  # type: ignore[dict-item]
     with pytest.raises(ValueError, match="rules are by exception class"):
         Supervision({"KeyError": "stop"})  # type: ignore[dict-item]
+    for name in ("backoff_seconds", "max_backoff_seconds", "forgive_after_seconds"):
+        wrong: Any
+        for wrong in (-1.0, float("nan"), 10**400, None, timedelta(seconds=1)):
+            with pytest.raises(ValueError, match=f"{name} must be a number from 0 to 1000000000"):
+                Supervision(**{name: wrong})
     with pytest.raises(Exception, match="supervision must be a Supervision"):
 
         class Wrong(Entity):
