@@ -309,7 +309,7 @@ class Settings:
         to=(_TYPE.passivate_after_seconds,))
     active_entity_limit: int = _knob(_NODE.active_entity_limit, "Entities",
         "Maximum number of entities of one type in a node's memory, divided evenly among the "
-        "type's shards on the node. Above it entities are passivated, and recovered when needed. "
+        "type's shards on the node, with at least one for each. Above it entities are passivated, and recovered when needed. "
         "Remembered entities and singletons are never passivated. 0: no limit.", at_least=0,
         to=(_TYPE.active_entity_limit,))
     passivation: str = _knob(_NODE.passivation, "Entities",

@@ -157,6 +157,17 @@ async def test_the_limit_is_shared_out_among_the_shards_that_are_here() -> None:
                 assert all(len(shard.slots) <= most for shard in host.shards.values())
 
 
+async def test_a_limit_below_the_number_of_shards_leaves_one_to_each() -> None:
+    class Few(Meter, name="limits.Few"):
+        settings = ShardingSettings(number_of_shards=5, active_entity_limit=2)
+
+    async with MemoryCluster([Few]) as cluster:
+        with cluster.in_use():
+            for number in range(100):
+                await Few.ref(number).sum()
+            assert [len(shard.slots) for shard in host_of(cluster).shards.values()] == [1] * 5
+
+
 async def test_busy_ones_that_are_used_again_and_again_wait_once_each() -> None:
     """Each message drives out another one that is at work: what is to leave must not grow with the
     messages.
