@@ -51,6 +51,9 @@ class FailedStarts:
         self._now = now
         self._start = start
         self._failed: dict[str, _Failed] = {}
+        self._of: dict[ResidentShard, dict[str, None]] = {}
+        """Of each shard, those of its entities: a node may give up many shards at once, with many
+        such entities."""
 
     def __bool__(self) -> bool:
         return bool(self._failed)
@@ -58,11 +61,12 @@ class FailedStarts:
     def failed(self, slot: Resident, error: BaseException, failure: ShardingError) -> None:
         """Record a failed attempt. `failure` is the error for callers."""
         now = self._now()
-        known = self._failed.pop(slot.id, None)
+        known = self._remove(slot.id)
         if known is None or known.shard is not slot.shard or self._is_over(known, now):
             self._forgotten(known)
             known = _Failed(slot.shard, now)
         self._failed[slot.id] = known
+        self._of.setdefault(slot.shard, {})[slot.id] = None
         known.attempts += 1
         known.runs = False
         known.error, known.failure = type(error).__qualname__, failure
@@ -73,7 +77,7 @@ class FailedStarts:
                 known.timer.cancel()
             known.timer = asyncio.get_running_loop().call_later(delay, self._again, slot.shard, slot.id)
         elif len(self._failed) > MAX_KEPT:
-            del self._failed[next(iter(self._failed))]
+            self._remove(next(iter(self._failed)))
         known.retry_at = now + delay
 
     def refusal(self, slot: Resident) -> ShardingError | None:
@@ -85,7 +89,7 @@ class FailedStarts:
 
     def forget(self, entity: str) -> None:
         """Forget an entity that has started or is erased."""
-        self._forgotten(self._failed.pop(entity, None))
+        self._forgotten(self._remove(entity))
 
     def runs(self, entity: str) -> None:
         """Note that a worker runs. Its failures are not forgotten yet: `run` may fail again."""
@@ -95,12 +99,12 @@ class FailedStarts:
 
     def left(self, shard: ResidentShard) -> None:
         """Forget the entities of a shard that has left. Its next home tries them."""
-        for entity in [entity for entity, known in self._failed.items() if known.shard is shard]:
+        for entity in self.of(shard):
             self.forget(entity)
 
     def of(self, shard: ResidentShard) -> list[str]:
         """Return the entities of a shard that are to be tried again."""
-        return [entity for entity, known in self._failed.items() if known.shard is shard]
+        return list(self._of.get(shard, ()))
 
     def report(self) -> tuple[int, list[FailedStart]]:
         """Return the number of entities that cannot start, and details of some."""
@@ -130,6 +134,15 @@ class FailedStarts:
         if known is not None and known.shard is shard:
             known.timer = None
             self._start(shard, entity)
+
+    def _remove(self, entity: str) -> _Failed | None:
+        known = self._failed.pop(entity, None)
+        if known is not None:
+            of_shard = self._of[known.shard]
+            del of_shard[entity]
+            if not of_shard:
+                del self._of[known.shard]
+        return known
 
     @staticmethod
     def _forgotten(known: _Failed | None) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -187,6 +187,26 @@ async def test_those_of_one_shard_are_named_until_they_start() -> None:
     assert starts.of(shard) == ["1"]
     for each in (shard, other):
         starts.left(each)
+        assert starts.of(each) == []
+    assert not starts._of, "a shard that has left is not kept"
+
+
+class NotWalked(dict[str, Any]):
+    def items(self) -> Any:
+        raise AssertionError("a node that gives up a thousand shards would stand still")
+
+
+async def test_a_shard_that_leaves_costs_no_look_at_the_entities_of_others() -> None:
+    starts = FailedStarts(Supervision(), lambda: 5.0, lambda shard, entity: None, runs_again=True)
+    shard, other = Shard("t", 1, 1, Resident), Shard("t", 2, 1, Resident)
+    starts._failed = NotWalked()
+    for number, where in enumerate((shard, other, other)):
+        starts.failed(Resident(str(number), where), LookupError(), Unavailable("x"))
+    assert starts.of(shard) == ["0"]
+    starts.left(shard)
+    assert starts.of(other) == ["1", "2"]
+    assert len(starts._failed) == 2
+    starts.left(other)
 
 
 class BadAtStopping(Entity):
