@@ -140,12 +140,20 @@ def archive_entities(
     """
     with Journals(where, further) as archive:
         run = _Run(archive, name, folder, by, progress)
-        folder.mkdir(parents=True, exist_ok=True)
+        _make(folder)
         with _alone(folder):
             run.finish()
             for chosen in _files(archive, run.known, entity, seconds, run.left):
                 run.move(chosen)
         return Moved(run.files, +run.left)
+
+
+def _make(folder: Path) -> None:
+    """Make a directory, on disk with its name, and those that lead to it."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
 
 
 @contextmanager
@@ -212,6 +220,7 @@ class _Run:
         """Remove what an interrupted run has left of the newest closed file."""
         closed = self._closed()
         if closed:
+            sync_folder(self._folder)  # a run that was killed may have given it its name just before
             self._progress(f"checking {closed[-1].name}")
             self._remove(closed[-1])
             self.left.clear()  # they are looked at again

@@ -16,7 +16,7 @@ import hashlib
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -26,6 +26,9 @@ from sharding_app.adapters.postgres.transfer import StoredRow
 
 FORMAT = 1
 CHUNK = 1 << 16
+OWN_MODE = 0o600
+APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+GZIP = b"\x1f\x8b"
 
 
 class Header(msgspec.Struct, tag_field="row", tag="type", frozen=True):
@@ -178,7 +181,7 @@ class PageWriter:
             if not isinstance(row, Header):
                 self._hash.update(line)
                 self.rows += 1
-        self._out = path.open("ab")
+        self._out = os.fdopen(os.open(path, APPENDING, OWN_MODE), "ab", buffering=0)
         try:
             put_on_disk(self._out, path)
             if is_new:
@@ -205,9 +208,19 @@ class PageWriter:
         return end
 
     def _store(self, text: bytes) -> None:
-        self._out.write(gzip.compress(text, mtime=0))
-        self._out.flush()
-        os.fsync(self._out.fileno())
+        """Write a page. One that the disk has not taken is cut off: once a sync has failed, a file
+        reads as if it were on the disk, and the next sync says so too.
+        """
+        before = os.fstat(self._out.fileno()).st_size
+        left = memoryview(gzip.compress(text, mtime=0))
+        try:
+            while left:
+                left = left[self._out.write(left) :]
+            os.fsync(self._out.fileno())
+        except OSError:
+            with suppress(OSError):
+                self._out.truncate(before)
+            raise
 
 
 def go_on(path: Path, header: Header) -> EventLine | None:
