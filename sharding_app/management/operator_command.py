@@ -2,10 +2,11 @@
 
 import getpass
 import json
+import os
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -13,6 +14,8 @@ from django.core.management.base import CommandError
 
 from sharding_app.management.base import ShardingCommand
 from sharding_app.operations.connectivity import PROBLEMS
+
+STANDARD_OUTPUT = "Standard output"
 
 
 class OperatorCommand(ShardingCommand):
@@ -28,7 +31,7 @@ class OperatorCommand(ShardingCommand):
                 self.work(options)
         except CommandError as error:
             if self.as_json:
-                self.stdout.write(json.dumps({"done": False, "error": str(error)}))
+                self._print(json.dumps({"done": False, "error": str(error)}))
             raise
 
     def work(self, options: dict[str, Any]) -> None:
@@ -37,13 +40,22 @@ class OperatorCommand(ShardingCommand):
     def say(self, text: str) -> None:
         """Print a line for people."""
         if not self.as_json:
-            self.stdout.write(text)
-            self.stdout.flush()
+            self._print(text)
 
     def result(self, **facts: Any) -> None:
         """Keep the object for scripts."""
         if self.as_json:
-            self.stdout.write(json.dumps({"done": True, **facts}))
+            self._print(json.dumps({"done": True, **facts}))
+
+    def _print(self, text: str) -> None:
+        """Print a line, also a file's name that no encoding has."""
+        encoding = getattr(self.stdout, "encoding", None) or "utf-8"
+        try:
+            self.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+            self.stdout.flush()
+        except OSError as error:
+            mute_output()
+            raise refused(f"{STANDARD_OUTPUT}: {error.strerror or error}. It lacks: {text}") from error
 
     def sure(self, question: str, *, yes: bool, word: str = "yes") -> None:
         """Ask before an action that cannot be undone; without a terminal, require --yes."""
@@ -59,6 +71,18 @@ class OperatorCommand(ShardingCommand):
 
 def refused(text: str) -> CommandError:
     return CommandError(text, returncode=PROBLEMS)
+
+
+def mute_output() -> None:
+    """Let what standard output still holds back go nowhere: at its end the process would complain
+    about it once more, with an exit code of its own.
+    """
+    with suppress(OSError, ValueError):  # a stream of a test has no file
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, sys.stdout.fileno())
+        finally:
+            os.close(nowhere)
 
 
 @contextmanager

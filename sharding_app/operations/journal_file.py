@@ -137,11 +137,12 @@ class Writer:
 
 
 @contextmanager
-def held(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to go on behind its end, and hold it: of two commands, one would cut off a page
-    that the other has just moved out of the journal. Raises BadFile.
+def held(path: Path, *, is_new: bool) -> Iterator[BinaryIO]:
+    """Make a file, or open one to go on behind its end, and hold it: of two commands, one would cut
+    off a page that the other has just moved out of the journal. Raises BadFile, OSError.
     """
-    with path.open("ab") as out:
+    flags = APPENDING | os.O_EXCL if is_new else APPENDING
+    with os.fdopen(os.open(path, flags, OWN_MODE), "ab") as out:
         if path.is_file():  # no pipe, nor a device
             try:
                 fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)

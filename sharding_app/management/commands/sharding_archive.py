@@ -11,11 +11,13 @@ from sharding_app.adapters.postgres.joined_journals import Journals
 from sharding_app.adapters.postgres.transfer import Age, KnownType, StoredRow, Transfer
 from sharding_app.entities.settings import LARGEST_NUMBER, LONGEST_DAYS
 from sharding_app.management.deletion_command import DatabaseCommand
+from sharding_app.management.file_troubles import told
 from sharding_app.management.operator_command import refused, signed
 from sharding_app.management.progress import Progress
 from sharding_app.operations.archiving import (
     STAYS,
     Found,
+    Moved,
     NotArchived,
     archive_entities,
     count_entities,
@@ -23,7 +25,6 @@ from sharding_app.operations.archiving import (
 from sharding_app.operations.console import counted
 from sharding_app.operations.journal_file import (
     FORMAT,
-    BadFile,
     End,
     Header,
     PageWriter,
@@ -104,20 +105,28 @@ class Command(DatabaseCommand):
             return
         if path is None or path.suffix != ".gz":
             raise refused("--yes needs a file whose name ends with .gz: add --to FILE.jsonl.gz.")
-        if path.exists() != options["resume"]:
-            remedy = "exists. Name another file, or add" if path.exists() else "does not exist. Leave out"
-            raise refused(f"{path} {remedy} --resume.")
-        progress = Progress(self.stderr, quiet=self.as_json)
-        try:
-            end = self.on_database(
-                lambda where: _move(where, self.further(), name, entity, age, path, progress)
-            )
-        except (BadFile, OSError) as error:
-            raise refused(f"{error}.") from error
-        finally:
-            progress.done()
+        with told(
+            path, "Each event is in the journal or in the file. Run the command again with --resume to go on."
+        ):
+            end = self._moved(name, entity, age, path, resumes=options["resume"])
         self.say(f"Moved: {counted(end.rows, 'event')} to {path}, SHA-256 {end.sha256}")
         self.result(dry_run=False, rows=end.rows, sha256=end.sha256)
+
+    def _moved(self, name: str, entity: str | None, age: Age, path: Path, *, resumes: bool) -> End:
+        if path.exists() != resumes:
+            remedy = "exists. Name another file, or add" if path.exists() else "does not exist. Leave out"
+            raise refused(f"{path} {remedy} --resume.")
+        if resumes and not path.is_file():
+            raise refused(f"{path} is no regular file: name another one.")
+        progress = Progress(self.stderr, quiet=self.as_json)
+        try:
+            return self.on_database(
+                lambda where: _move(
+                    where, self.further(), name, entity, age, path, progress, is_new=not resumes
+                )
+            )
+        finally:
+            progress.done()
 
     # -- Whole entities ----------------------------------------------------------------------------
 
@@ -138,21 +147,12 @@ class Command(DatabaseCommand):
             self._left(found.left)
             self.result(dry_run=True, entities=found.entities, events=found.events, left=dict(found.left))
             return
-        if folder is None or (folder.exists() and not folder.is_dir()):
-            raise refused("--yes needs a directory: add --to DIRECTORY.")
-        progress, by = Progress(self.stderr, quiet=self.as_json), signed("sharding_archive")
-        try:
-            moved = self.on_database(
-                lambda where: archive_entities(
-                    where, name, entity, seconds, folder, by, progress, self.further()
-                )
-            )
-        except (BadFile, OSError) as error:
-            raise refused(f"{error}.") from error
-        except NotArchived as error:
-            raise refused(str(error)) from error
-        finally:
-            progress.done()
+        with told(
+            folder, "Each entity is in the journal or in a closed file. Run the command again to go on."
+        ):
+            if folder is None or (folder.exists() and not folder.is_dir()):
+                raise refused("--yes needs a directory: add --to DIRECTORY.")
+            moved = self._moved_whole(name, entity, seconds, folder)
         for each in moved.files:
             self.say(
                 f"Moved: {_amount(each.entities)} with {counted(each.events, 'event')} to "
@@ -168,6 +168,19 @@ class Command(DatabaseCommand):
         self._left(moved.left)
         files = [each._asdict() for each in moved.files]
         self.result(dry_run=False, files=files, left=dict(moved.left))
+
+    def _moved_whole(self, name: str, entity: str | None, seconds: float, folder: Path) -> Moved:
+        progress, by = Progress(self.stderr, quiet=self.as_json), signed("sharding_archive")
+        try:
+            return self.on_database(
+                lambda where: archive_entities(
+                    where, name, entity, seconds, folder, by, progress, self.further()
+                )
+            )
+        except NotArchived as error:
+            raise refused(str(error)) from error
+        finally:
+            progress.done()
 
     def _counted(self, where: Conninfo, name: str, entity: str | None, seconds: float) -> Found:
         try:
@@ -200,12 +213,20 @@ def _count(where: Conninfo, further: Further, name: str, entity: str | None, age
 
 
 def _move(
-    where: Conninfo, further: Further, name: str, entity: str | None, age: Age, path: Path, progress: Progress
+    where: Conninfo,
+    further: Further,
+    name: str,
+    entity: str | None,
+    age: Age,
+    path: Path,
+    progress: Progress,
+    *,
+    is_new: bool,
 ) -> End:
     with Journals(where, further) as transfer:
         known = transfer.type(name)
         header = Header(FORMAT, known.config.name, known.config.kind, transfer.cluster_id(), entity, True)
-        with held(path):
+        with held(path, is_new=is_new):
             last = go_on(path, header)
             with PageWriter(path, header) as writer:
                 # Its page may be on disk, and not be deleted. Of a life that has begun since, none

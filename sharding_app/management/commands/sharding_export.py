@@ -11,13 +11,13 @@ from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.joined_journals import Journals
 from sharding_app.adapters.postgres.transfer import KnownType, StoredRow, StoredSnapshot, Transfer
 from sharding_app.management.deletion_command import DatabaseCommand
+from sharding_app.management.file_troubles import told
 from sharding_app.management.operator_command import refused
 from sharding_app.management.progress import Progress
 from sharding_app.operations.console import counted
 from sharding_app.operations.diagnosis.read_journal import shard_by_id
 from sharding_app.operations.journal_file import (
     FORMAT,
-    BadFile,
     End,
     EventLine,
     Header,
@@ -65,6 +65,18 @@ class Command(DatabaseCommand):
         path: Path | None = options["to"]
         if path is None and (options["resume"] or self.as_json):
             raise refused("--resume and --json need a file: add --to FILE.")
+        if path is not None and path.suffix == ".gz":
+            raise refused(
+                "An export is not compressed: name a file that does not end with .gz. "
+                "It may be compressed afterwards, and sharding_import reads it."
+            )
+        remedy = (
+            "The export is not whole." if path is None else "Run the command again with --resume to go on."
+        )
+        with told(path, remedy):
+            self._export(path, options)
+
+    def _export(self, path: Path | None, options: dict[str, Any]) -> None:
         if path is not None and path.exists() and not options["resume"]:
             raise refused(f"{path} exists. Add --resume to go on with it, or name another file.")
         progress = Progress(self.stderr, quiet=self.as_json or path is None)
@@ -82,7 +94,7 @@ class Command(DatabaseCommand):
                 )
                 if path is None:
                     return _write(transfer, known, header, sys.stdout.buffer, None, progress)
-                with held(path) as out:
+                with held(path, is_new=not options["resume"]) as out:
                     end = _write(transfer, known, header, out, path, progress)
                     if path.is_file():  # no pipe, nor a device
                         put_on_disk(out, path)
@@ -90,8 +102,6 @@ class Command(DatabaseCommand):
 
         try:
             end = self.on_database(write)
-        except BadFile as error:
-            raise refused(f"{error}.") from error
         finally:
             progress.done()
         if path is not None:

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 from sharding_app.adapters.personal.sealing import NoKeys
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.management.deletion_command import DatabaseCommand
+from sharding_app.management.file_troubles import told
 from sharding_app.management.operator_command import refused, signed
 from sharding_app.management.progress import Progress
 from sharding_app.operations.access import Erased, PersonLine, lines
@@ -44,9 +45,13 @@ class Command(DatabaseCommand):
         subject, path = options["id"], options["to"]
         if path is None and self.as_json:
             raise refused("--json needs a file: add --to FILE.")
+        with told(path, "What was written is not whole.", "No file was made."):
+            self._export(subject, path, yes=options["yes"])
+
+    def _export(self, subject: str, path: Path | None, *, yes: bool) -> None:
         if path is not None and path.exists():
             raise refused(f"{path} exists. Name another file.")
-        self.sure(f"Show the personal data of {subject!r} in plain?", yes=options["yes"])
+        self.sure(f"Show the personal data of {subject!r} in plain?", yes=yes)
         progress = Progress(self.stderr, quiet=self.as_json or path is None)
 
         def write(where: Conninfo) -> End:

@@ -24,6 +24,7 @@ from sharding_app.adapters.postgres.transfer import (
 )
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.management.deletion_command import DatabaseCommand
+from sharding_app.management.file_troubles import told
 from sharding_app.management.operator_command import refused, signed
 from sharding_app.management.progress import Progress
 from sharding_app.operations.console import counted
@@ -70,6 +71,12 @@ class Command(DatabaseCommand):
 
     def work(self, options: dict[str, Any]) -> None:
         path: Path = options["file"]
+        with told(path, "Run the command again: rows that were already put back stay."):
+            self._import(path, options)
+
+    def _import(self, path: Path, options: dict[str, Any]) -> None:
+        if not options["check"] and path.exists() and not (path.is_file() or path.is_dir()):
+            raise refused(f"{path} is no regular file: it is read more than once. Write it to a file first.")
         progress = Progress(self.stderr, quiet=self.as_json)
         try:
             progress("checking the file")
@@ -81,8 +88,6 @@ class Command(DatabaseCommand):
             stored, there, others = self.on_database(
                 lambda where: self._put(where, header, path, options["id"], progress)
             )
-        except (BadFile, OSError) as error:
-            raise refused(f"{error}.") from error
         finally:
             progress.done()
         if options["id"] is not None and not (stored or there or others):
