@@ -254,11 +254,11 @@ class _Run:
 
     def _closed(self) -> list[Path]:
         """Return the closed files of the type, in their order."""
-        found = [
-            each
-            for each in self._folder.glob("*.jsonl.gz")
-            if each.name.startswith(f"{self._name}-") and _number(each).isdigit()
-        ]
+        found = []
+        for each in self._folder.glob("*.jsonl.gz"):
+            name, _, number = each.name.removesuffix(".jsonl.gz").rpartition("-")
+            if name == self._name and number.isdecimal():
+                found.append(each)
         return sorted(found, key=lambda each: int(_number(each)))
 
     def _close(self, part: Path, path: Path, end: End) -> None:

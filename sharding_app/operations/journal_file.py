@@ -232,8 +232,13 @@ def go_on(path: Path, header: Header) -> EventLine | None:
         return None
     size, last = 0, None
     with path.open("rb") as file:
-        while (page := _member(file, size, path)) is not None:
-            text, size = page
+        while True:
+            text, end = _member(file, size, path)
+            if not size:
+                _refuse_foreign(path, text, header)
+            if not end:
+                break
+            size = end
             for number, line in enumerate(text.splitlines(keepends=True), 1):
                 found = _line(path, number, line)
                 if isinstance(found, End):
@@ -246,8 +251,21 @@ def go_on(path: Path, header: Header) -> EventLine | None:
     return last
 
 
-def _member(file: BinaryIO, size: int, path: Path) -> tuple[bytes, int] | None:
-    """Return the member of gzip at a place, and its end; None: it is not whole."""
+def _refuse_foreign(path: Path, text: bytes, header: Header) -> None:
+    """Refuse a file that has neither the line of a type, nor the beginning of ours alone: what
+    stands in it would be cut off, or have no beginning. `text` is from its first bytes.
+    """
+    line = text.partition(b"\n")[0]
+    if len(line) < len(text):
+        if isinstance(_line(path, 1, line), Header):
+            return
+    elif _encode(header).startswith(line):
+        return
+    raise BadFile(f"{path} was not begun by this command: name another file")
+
+
+def _member(file: BinaryIO, size: int, path: Path) -> tuple[bytes, int]:
+    """Return the member of gzip at a place, and its end; 0: it is not whole."""
     file.seek(size)
     member, text = zlib.decompressobj(wbits=31), bytearray()
     try:
@@ -255,7 +273,7 @@ def _member(file: BinaryIO, size: int, path: Path) -> tuple[bytes, int] | None:
             text += member.decompress(chunk)
     except zlib.error as error:
         raise BadFile(f"{path} cannot be read: {error}") from error
-    return (bytes(text), file.tell() - len(member.unused_data)) if member.eof else None
+    return bytes(text), file.tell() - len(member.unused_data) if member.eof else 0
 
 
 def lines(path: Path) -> Iterator[tuple[bytes, Line]]:
@@ -282,9 +300,14 @@ def resumed(path: Path, writer: Writer, header: Header) -> Row | None:
     """Take the whole lines of an interrupted file into account, and cut off what is behind them.
     Return its last row; None: it has none. Raises BadFile.
     """
+    if not path.is_file():  # a pipe or a device: it has nothing, and reading may wait for ever
+        writer.begin(header)
+        return None
     size, last = 0, None
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
+            if number == 1:
+                _refuse_foreign(path, line, header)
             if not line.endswith(b"\n"):
                 break
             found = _line(path, number, line)
@@ -297,8 +320,7 @@ def resumed(path: Path, writer: Writer, header: Header) -> Row | None:
                 writer.took(line)
                 last = found
             size += len(line)
-    if path.is_file():  # no device
-        os.truncate(path, size)
+    os.truncate(path, size)
     if not size:
         writer.begin(header)
     return last
