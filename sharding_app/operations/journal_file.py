@@ -5,9 +5,10 @@ An archive of whole entities has a line for each entity, and behind it that enti
 
 The first line names the type and its configuration. Then come snapshots, events and remembered ids,
 each in the order of its key. The last line has the number of rows and a SHA-256 of their lines: a
-file without it is not whole. A file whose name ends with `.gz` is compressed: members of gzip, one
-for each page that was on disk before its events were deleted. Payloads and states stand in their
-lines as they are stored: large numbers, `1.10` and the order of keys survive.
+file without it is not whole. A file of `sharding_archive` is compressed: members of gzip, one for
+each page that was on disk before its events were deleted. An export may have been compressed since:
+the first bytes tell. Payloads and states stand in their lines as they are stored: large numbers,
+`1.10` and the order of keys survive. A file that is made here can be read by its user alone.
 """
 
 import fcntl
@@ -278,9 +279,10 @@ def _member(file: BinaryIO, size: int, path: Path) -> tuple[bytes, int]:
 
 def lines(path: Path) -> Iterator[tuple[bytes, Line]]:
     """Read a file line by line. Raises BadFile, also for a line that is not whole."""
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+    with path.open("rb") as file:
+        is_packed = file.peek(len(GZIP)).startswith(GZIP)
         try:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(gzip.GzipFile(fileobj=file) if is_packed else file, 1):
                 if not line.endswith(b"\n"):
                     raise BadFile(f"line {number} of {path} is not whole")
                 yield line, _line(path, number, line)
@@ -290,8 +292,9 @@ def lines(path: Path) -> Iterator[tuple[bytes, Line]]:
 
 def _line(path: Path, number: int, line: bytes) -> Line:
     try:
+        line.decode()  # a document that is not looked into may hold any bytes
         found: Line = _decode(line)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadFile(f"line {number} of {path} cannot be read: {error}") from error
     return found
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from sharding_app.adapters.postgres.archive import Stored
 from sharding_app.adapters.postgres.connection import Conninfo
-from sharding_app.adapters.postgres.deletion import NodesAlive
+from sharding_app.adapters.postgres.deletion import NodesAlive, ServerError
+from sharding_app.adapters.postgres.errors import UNSENDABLE, explain, is_refused
 from sharding_app.adapters.postgres.joined_journals import Journals
 from sharding_app.adapters.postgres.transfer import (
     HIGHEST_NUMBER,
@@ -80,13 +81,14 @@ class Command(DatabaseCommand):
         progress = Progress(self.stderr, quiet=self.as_json)
         try:
             progress("checking the file")
+            state = _state(path)
             header = checked(path)
             if options["check"]:
                 self.say(f"{path} is a whole {'archive' if header.entities else 'export'} of {header.type}.")
                 self.result(type=header.type, stored=None)
                 return
             stored, there, others = self.on_database(
-                lambda where: self._put(where, header, path, options["id"], progress)
+                lambda where: self._put(where, header, path, state, options["id"], progress)
             )
         finally:
             progress.done()
@@ -104,7 +106,13 @@ class Command(DatabaseCommand):
         self.result(type=header.type, stored=stored, there=there)
 
     def _put(
-        self, where: Conninfo, header: Header, path: Path, only: str | None, progress: Progress
+        self,
+        where: Conninfo,
+        header: Header,
+        path: Path,
+        state: tuple[int, ...],
+        only: str | None,
+        progress: Progress,
     ) -> tuple[int, int, list[str]]:
         """Return how many rows were put back, and how many were there, and the entities that were
         left as they are.
@@ -144,9 +152,21 @@ class Command(DatabaseCommand):
                     f"The journal contradicts the file: {error}. Nothing of it was changed; rows that were put back before "
                     "stay. Erase the entity first (sharding_erase) if the file is right."
                 ) from error
+            except (ServerError, *UNSENDABLE) as error:
+                if not is_refused(error):
+                    raise
+                raise BadFile(f"{path} has a row that PostgreSQL does not take: {explain(error)}") from error
+            if _state(path) != state:
+                raise BadFile(f"{path} was changed while it was read")
             transfer.note("journal_imported", header.type, stored, by)
             transfer.secure()  # the file may be thrown away from now on
         return stored, there, others
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    """Return what changes with a file: it is read again behind its check."""
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _groups(path: Path, only: str | None) -> Iterator[list[Stored]]:

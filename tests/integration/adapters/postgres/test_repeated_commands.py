@@ -327,7 +327,7 @@ def test_an_import_waits_for_the_standby(
     monkeypatch.setattr(command, "further", lambda: two.further)
 
     def work() -> tuple[int, int, list[str]]:
-        return command._put(two.own, checked(file), file, None, silent)
+        return command._put(two.own, checked(file), file, sharding_import._state(file), None, silent)
 
     importing = watched.secures(work)
     stored_rows, there, others = watched.ends_with_the_standby(importing)
