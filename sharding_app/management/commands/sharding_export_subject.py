@@ -16,7 +16,9 @@ from sharding_app.management.operator_command import refused, signed
 from sharding_app.management.progress import Progress
 from sharding_app.operations.access import Erased, PersonLine, lines
 from sharding_app.operations.console import counted
-from sharding_app.operations.journal_file import End, Writer, put_on_disk
+from sharding_app.operations.journal_file import OWN_MODE, End, Writer, put_on_disk, sync_folder
+
+OPEN_FILES = Path("/proc/self/fd")
 
 
 class Command(DatabaseCommand):
@@ -87,11 +89,39 @@ def _write(where: Conninfo, subject: str, out: BinaryIO, progress: Progress) -> 
 
 @contextmanager
 def _own_file(path: Path) -> Iterator[BinaryIO]:
-    """A new file that no other user can read. None of it stays if it does not become whole."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+    """A new file that no other user can read. None of it stays if it does not become whole. Where
+    the system can do that, it has no name before: of a process that is killed nothing stays either.
+    """
+    if (unnamed := _unnamed(path.parent)) is not None:
+        with os.fdopen(unnamed, "wb") as out:
+            yield out
+            out.flush()
+            os.fsync(unnamed)
+            _give_name(unnamed, path)
+        sync_folder(path.parent)
+        return
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWN_MODE), "wb") as out:
         try:
             yield out
             put_on_disk(out, path)
         except BaseException:
             path.unlink()
             raise
+
+
+def _unnamed(folder: Path) -> int | None:
+    """Open a file without a name; None: the system has none, or could not give it one later."""
+    if not hasattr(os, "O_TMPFILE") or not OPEN_FILES.is_dir():
+        return None
+    try:
+        return os.open(folder, os.O_WRONLY | os.O_TMPFILE, OWN_MODE)
+    except OSError:
+        return None
+
+
+def _give_name(descriptor: int, path: Path) -> None:
+    place = os.open(OPEN_FILES, os.O_RDONLY)
+    try:
+        os.link(str(descriptor), path, src_dir_fd=place)
+    finally:
+        os.close(place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import stat
 from collections.abc import Iterator
 from datetime import timedelta
@@ -134,6 +135,39 @@ def test_it_has_nothing_of_a_person_whose_rows_go_on_in_another_journal(
         with connection.cursor() as cursor:
             cursor.execute(move, ["", "entities.Buyer"])
     assert not (tmp_path / "ann.jsonl").exists()
+
+
+@pytest.mark.parametrize("has_no_unnamed_files", [False, True])
+def test_a_file_has_its_name_when_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_no_unnamed_files: bool
+) -> None:
+    """A lost terminal, a kill or a crash in the middle leaves no part of it, in plain."""
+    store()
+    seen: list[list[Path]] = []
+    real = access._Reader.of_messages
+
+    def read(self: access._Reader, *args: Any) -> Any:
+        seen.append([*tmp_path.iterdir()])
+        return real(self, *args)
+
+    monkeypatch.setattr(access._Reader, "of_messages", read)
+    path = tmp_path / "ann.jsonl"
+    if has_no_unnamed_files:
+        monkeypatch.delattr(os, "O_TMPFILE")
+    assert export("ann", path)[-1]["row"] == "end"
+    assert seen == [[path] if has_no_unnamed_files else []]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    other = tmp_path / "other.jsonl"
+
+    def taken(self: access._Reader, *args: Any) -> Any:
+        other.write_text("of another process")
+        return real(self, *args)
+
+    if not has_no_unnamed_files:
+        monkeypatch.setattr(access._Reader, "of_messages", taken)
+        with pytest.raises(CommandError, match=r"other\.jsonl: File exists"):
+            export("ann", other)
+        assert other.read_text() == "of another process"
 
 
 def test_who_was_erased_or_is_not_known_is_said_and_leaves_no_file(tmp_path: Path) -> None:
