@@ -35,6 +35,7 @@ from sharding_app.operations.journal_file import (
 from sharding_app.settings.load import get_settings
 
 DAY_SECONDS = 86_400.0
+TOLD_ROWS = 5000
 
 
 class Command(DatabaseCommand):
@@ -244,11 +245,13 @@ def _pages(
     def write(rows: list[StoredRow]) -> None:
         writer.page([event_line(each) for each in rows])
 
-    before = writer.rows
+    before, untold = writer.rows, writer.rows + TOLD_ROWS
     try:
         for one, _ in transfer.old_entities(known.number, entity, age):
             while transfer.move_page(known.number, one, age, write):
-                progress(f"{writer.rows} events moved")
+                if writer.rows >= untold:
+                    progress(f"{writer.rows} events moved")
+                    untold = writer.rows + TOLD_ROWS
     finally:
         if writer.rows > before:
             transfer.note("events_archived", known.config.name, writer.rows - before, by)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from sharding_app.adapters.postgres import transfer
@@ -209,3 +211,21 @@ def test_what_a_projection_has_not_passed_is_not_moved(tmp_path: Path) -> None:
     )
     assert run("sharding_archive", *OLD, "--to", tmp_path / "none.jsonl.gz", "--yes")["rows"] == 0
     assert numbers("old-1") == list(range(1, 13))
+
+
+def test_an_archive_of_many_entities_tells_no_line_for_each(tmp_path: Path) -> None:
+    """A job of cron would mail them."""
+    execute(
+        "INSERT INTO sharding_snapshot (type_id, entity, seq, shard, epoch, state)"
+        " SELECT type_id, entity, 1, shard, 1, '{}' FROM sharding_event WHERE entity LIKE 'user%%'"
+    )
+    execute(
+        "INSERT INTO sharding_event (type_id, entity, shard, epoch, seq, name, version, payload)"
+        " SELECT %s, entity, shard, 1, 2, 'ItemAdded', 1, '{}' FROM sharding_event WHERE entity LIKE 'user%%'",
+        CART,
+    )
+    told = StringIO()
+    path = tmp_path / "carts.jsonl.gz"
+    call_command("sharding_archive", *OLD, "--to", str(path), "--yes", stdout=StringIO(), stderr=told)
+    assert checked(path).archived
+    assert len(told.getvalue().splitlines()) < 5
