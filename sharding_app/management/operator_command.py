@@ -12,6 +12,8 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 
+from sharding_app.entities.identifiers import entity_id
+from sharding_app.errors import InvalidEntityId
 from sharding_app.management.base import ShardingCommand
 from sharding_app.operations.connectivity import PROBLEMS
 
@@ -27,7 +29,7 @@ class OperatorCommand(ShardingCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         self.as_json: bool = options["json"]
         try:
-            with sound_settings():
+            with sound_settings(), interruptible():
                 self.work(options)
         except CommandError as error:
             if self.as_json:
@@ -54,7 +56,8 @@ class OperatorCommand(ShardingCommand):
             self.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
             self.stdout.flush()
         except OSError as error:
-            mute_output()
+            if self.stdout._out is sys.stdout:
+                mute_output()
             raise refused(f"{STANDARD_OUTPUT}: {error.strerror or error}. It lacks: {text}") from error
 
     def sure(self, question: str, *, yes: bool, word: str = "yes") -> None:
@@ -71,6 +74,16 @@ class OperatorCommand(ShardingCommand):
 
 def refused(text: str) -> CommandError:
     return CommandError(text, returncode=PROBLEMS)
+
+
+def valid_id(text: str) -> str:
+    """Return an operand that is an id. One that is empty, as of a variable that a script has not
+    set, must not be taken for all of a type. Raises CommandError.
+    """
+    try:
+        return entity_id(text)
+    except InvalidEntityId as error:
+        raise refused(f"No entity can have this ID: {error}.") from error
 
 
 def mute_output() -> None:
@@ -92,6 +105,15 @@ def sound_settings() -> Iterator[None]:
         yield
     except ImproperlyConfigured as error:
         raise refused(f"{error} Run: manage.py check") from error
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Report Ctrl-C without a traceback, and as an object for scripts."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise refused("Interrupted.") from error
 
 
 def signed(command: str) -> str:

@@ -12,7 +12,7 @@ from sharding_app.adapters.postgres.transfer import Age, KnownType, StoredRow, T
 from sharding_app.entities.settings import LARGEST_NUMBER, LONGEST_DAYS
 from sharding_app.management.deletion_command import DatabaseCommand
 from sharding_app.management.file_troubles import told
-from sharding_app.management.operator_command import refused, signed
+from sharding_app.management.operator_command import refused, signed, valid_id
 from sharding_app.management.progress import Progress
 from sharding_app.operations.archiving import (
     STAYS,
@@ -80,6 +80,8 @@ class Command(DatabaseCommand):
         parser.add_argument("--resume", action="store_true", help="go on with the file of an interrupted run")
 
     def work(self, options: dict[str, Any]) -> None:
+        if options["id"] is not None:
+            valid_id(options["id"])
         if options["entities_older_than"] is None:
             self._events(options)
         else:

@@ -10,7 +10,7 @@ from django.db.models.functions import Replace
 from sharding_app.adapters.postgres.deletion import scrub_tables
 from sharding_app.management.base import seconds
 from sharding_app.management.deletion_command import DeletionCommand, amount, counts
-from sharding_app.management.operator_command import refused, signed
+from sharding_app.management.operator_command import refused, signed, valid_id
 from sharding_app.management.progress import Progress
 from sharding_app.operations.console import counted
 from sharding_app.operations.erasing import NotErased, count, erase
@@ -41,7 +41,7 @@ class Command(DeletionCommand):
             help="give up after N seconds without progress, if the entity is busy or moves (default: 30)")  # fmt: skip
 
     def work(self, options: dict[str, Any]) -> None:
-        name, entity = options["type"], options["id"]
+        name, entity = options["type"], valid_id(options["id"])
         if options["timeout"] <= 0:
             raise refused("--timeout must be greater than 0.")
         if options["dry_run"]:

@@ -7,7 +7,7 @@ from sharding_app.adapters.personal.sealing import NoKeys
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.management.base import seconds
 from sharding_app.management.deletion_command import DeletionCommand, amount, counts
-from sharding_app.management.operator_command import refused, signed
+from sharding_app.management.operator_command import refused, signed, valid_id
 from sharding_app.management.progress import Progress
 from sharding_app.operations.erasing import NotErased
 from sharding_app.operations.subjects import TIMEOUT_SECONDS, SubjectErasure, counted_rows, erased
@@ -35,7 +35,7 @@ class Command(DeletionCommand):
             help="give up after N seconds without progress, if an entity is busy or moves (default: 30)")  # fmt: skip
 
     def work(self, options: dict[str, Any]) -> None:
-        subject, timeout = options["id"], options["timeout"]
+        subject, timeout = valid_id(options["id"]), options["timeout"]
         if timeout <= 0:
             raise refused("--timeout must be greater than 0.")
         if options["dry_run"]:

@@ -12,7 +12,7 @@ from sharding_app.adapters.postgres.joined_journals import Journals
 from sharding_app.adapters.postgres.transfer import KnownType, StoredRow, StoredSnapshot, Transfer
 from sharding_app.management.deletion_command import DatabaseCommand
 from sharding_app.management.file_troubles import told
-from sharding_app.management.operator_command import refused
+from sharding_app.management.operator_command import refused, valid_id
 from sharding_app.management.progress import Progress
 from sharding_app.operations.console import counted
 from sharding_app.operations.diagnosis.read_journal import shard_by_id
@@ -63,6 +63,8 @@ class Command(DatabaseCommand):
 
     def work(self, options: dict[str, Any]) -> None:
         path: Path | None = options["to"]
+        if options["id"] is not None:
+            valid_id(options["id"])
         if path is None and (options["resume"] or self.as_json):
             raise refused("--resume and --json need a file: add --to FILE.")
         if path is not None and path.suffix == ".gz":

@@ -12,7 +12,7 @@ from sharding_app.adapters.personal.sealing import NoKeys
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.management.deletion_command import DatabaseCommand
 from sharding_app.management.file_troubles import told
-from sharding_app.management.operator_command import refused, signed
+from sharding_app.management.operator_command import refused, signed, valid_id
 from sharding_app.management.progress import Progress
 from sharding_app.operations.access import Erased, PersonLine, lines
 from sharding_app.operations.console import counted
@@ -44,7 +44,7 @@ class Command(DatabaseCommand):
         parser.add_argument("--yes", action="store_true", help="do not ask")
 
     def work(self, options: dict[str, Any]) -> None:
-        subject, path = options["id"], options["to"]
+        subject, path = valid_id(options["id"]), options["to"]
         if path is None and self.as_json:
             raise refused("--json needs a file: add --to FILE.")
         with told(path, "What was written is not whole.", "No file was made."):

@@ -26,7 +26,7 @@ from sharding_app.adapters.postgres.transfer import (
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.management.deletion_command import DatabaseCommand
 from sharding_app.management.file_troubles import told
-from sharding_app.management.operator_command import refused, signed
+from sharding_app.management.operator_command import refused, signed, valid_id
 from sharding_app.management.progress import Progress
 from sharding_app.operations.console import counted
 from sharding_app.operations.diagnosis.read_journal import shard_by_id
@@ -72,6 +72,8 @@ class Command(DatabaseCommand):
 
     def work(self, options: dict[str, Any]) -> None:
         path: Path = options["file"]
+        if options["id"] is not None:
+            valid_id(options["id"])
         with told(path, "Run the command again: rows that were already put back stay."):
             self._import(path, options)
 

@@ -115,6 +115,34 @@ def test_ctrl_c_is_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.Monkey
         with pytest.raises(CommandError, match=r"Interrupted\. .*--resume"):
             run("sharding_export", "shop.Cart", "--to", path)
     assert run("sharding_export", "shop.Cart", "--to", path, "--resume")["rows"]
+    monkeypatch.setattr(Transfer, "old_entities", interrupted)
+    with pytest.raises(CommandError, match=r"Interrupted\."):
+        run("sharding_archive", *OLD)
+
+
+WITH_IDS: list[tuple[str, ...]] = [
+    ("sharding_export", "shop.Cart"),
+    ("sharding_archive", *OLD),
+    ("sharding_archive", *WHOLE),
+    ("sharding_import", "away.jsonl"),
+    ("sharding_export_subject", "--yes"),
+    ("sharding_erase", "shop.Cart", "--yes"),
+    ("sharding_erase_subject", "--yes"),
+]
+
+
+@pytest.mark.parametrize("command", WITH_IDS, ids=[each[0] for each in WITH_IDS])
+@pytest.mark.parametrize(
+    ("entity", "said"), [("", "empty"), (os.fsdecode(b"ann\xff"), "surrogates"), ("x" * 513, "512 bytes")]
+)
+def test_an_id_that_no_entity_can_have_is_refused(command: tuple[str, ...], entity: str, said: str) -> None:
+    """An empty one is of a variable that a script has not set. It does not stand for all."""
+    name, *rest = command
+    operands = rest[:1] if not rest[0].startswith("-") else []
+    before = everything()
+    with pytest.raises(CommandError, match=rf"No entity can have this ID: .*{said}"):
+        call_command(name, *operands, entity, *rest[len(operands) :], stdout=StringIO(), stderr=StringIO())
+    assert everything() == before
 
 
 def closed_pipe() -> io.TextIOWrapper:
