@@ -460,6 +460,13 @@ def _server(alias: str, conninfo: dict[str, Any]) -> Messages:
             "undelivered, or its events find no partition."
         )
         found.append(_error("E013", text, hint))
+    if filtered := schema.filtered_tables:
+        text = (
+            f"Row-level security would leave out rows of {', '.join(filtered)} for the role of {alias!r}. Nodes and commands "
+            "refuse to read there."
+        )
+        hint = f"ALTER TABLE {filtered[0]} DISABLE ROW LEVEL SECURITY; or ALTER ROLE ... BYPASSRLS. Give rights by GRANT instead."
+        found.append(_error("E017", text, hint))
     return found
 
 

@@ -99,7 +99,7 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[type-arg] # generic for the typ
     def _bounded(self, request: HttpRequest, view: Callable[[], HttpResponse]) -> HttpResponse:
         """Show what a view shows, or that its reads took too long."""
         try:
-            with bounded_reads():
+            with bounded_reads(has_other_rows=True):
                 return view()
         except ReadTooLong as error:
             return self.nothing(request, _("This took too long"), str(error), 503)

@@ -9,7 +9,7 @@ from django.conf import settings as django_settings
 from django.core.management.base import CommandError
 
 from sharding_app.adapters.postgres.connection import Line, NotReplicated
-from sharding_app.adapters.postgres.errors import LOST
+from sharding_app.adapters.postgres.errors import LOST, explain, lacks_rights
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import TransportError
 from sharding_app.runtime.node.process import Process, WireRefused
@@ -34,6 +34,12 @@ class CannotReach(CommandError):
 
 def database_trouble(alias: str, error: BaseException) -> CannotReach:
     """Return the error for a database that cannot be used, or lacks its tables."""
+    cause = next(filter(lacks_rights, (error, error.__cause__)), None)
+    if cause is not None:
+        return CannotReach(
+            f"PostgreSQL refuses a statement to the role of DATABASES[{alias!r}]: {explain(cause)}. The documentation says "
+            "which rights roles need.", returncode=PROBLEMS,
+        )  # fmt: skip
     reason = _LIBPQ_ASKS.sub("", _LIBPQ.sub("", " ".join(str(error).split())))
     if "manage.py migrate" in reason:
         return CannotReach(f"{reason[0].upper()}{reason[1:]}.", returncode=PROBLEMS)

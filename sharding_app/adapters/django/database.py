@@ -22,9 +22,15 @@ CONNECT_SECONDS = 3
 """Longest time that a page waits for a further journal's server to answer at all."""
 OF_PERSIST = "the function of in_transaction="
 """What `refuse_broken` calls it."""
+FILTERED = "row-level security on sharding_event or sharding_change of {!r} would leave events out for this role: see sharding.E017"
 QUERY_CANCELED = "57014"
+_BOUNDS = """
+    SELECT current_setting('statement_timeout'), current_setting('row_security'),
+        set_config('statement_timeout', %s, true), set_config('row_security', coalesce(%s, current_setting('row_security')), true)
+"""
 _STEADY = """
     SELECT set_config('statement_timeout', %s, true), set_config('idle_in_transaction_session_timeout', '60s', true),
+        set_config('row_security', 'off', true),
         set_config('DateStyle', 'ISO', true), set_config('extra_float_digits', '1', true),
         CASE WHEN current_setting('transaction_timeout', true) <> '0'
             THEN set_config('transaction_timeout', '0', true) END
@@ -174,21 +180,24 @@ def holds_our_tables(connection: BaseDatabaseWrapper) -> bool:
 
 
 @contextmanager
-def bounded_reads(alias: str | None = None) -> Iterator[None]:
+def bounded_reads(alias: str | None = None, *, has_other_rows: bool = False) -> Iterator[None]:
     """Let the server end each statement inside after READ_SECONDS, even if this process is gone.
+    Have it refuse a read from which row-level security would leave rows out: they would pass for
+    rows that are not there.
 
-    Raises ReadTooLong if it did. The limit is local to a transaction, so it holds behind a
-    transaction pooler too, and leaves nothing on the connection.
+    Raises ReadTooLong if it ended one. The limits are local to a transaction, so they hold behind a
+    transaction pooler too, and leave nothing on the connection. `has_other_rows`: the block reads
+    rows of the project too, which may have policies of their own, so it gets what they leave.
     """
     alias = alias or journal_alias()
     connection = connections[alias]
     nested = connection.in_atomic_block
     try:
         with transaction.atomic(using=alias):
-            before = _set_timeout(connection, f"{READ_SECONDS * 1000:.0f}")
+            before = _set_bounds(connection, f"{READ_SECONDS * 1000:.0f}", None if has_other_rows else "off")
             yield
-            if nested:  # the end of a savepoint does not end the setting
-                _set_timeout(connection, before)
+            if nested:  # the end of a savepoint does not end the settings
+                _set_bounds(connection, *before)
     except OperationalError as error:
         if getattr(error.__cause__, "sqlstate", None) != QUERY_CANCELED:
             raise
@@ -201,8 +210,9 @@ def steady_reads(alias: str) -> Iterator[CursorWrapper]:
     READ_SECONDS.
 
     What a DBA has set on the role does not count: limits of milliseconds, dates as Django does not
-    read them, numbers without most of their digits. The connection is closed behind it, since a
-    role may also end sessions that do nothing for a moment.
+    read them, numbers without most of their digits. A read from which row-level security would
+    leave rows out fails. The connection is closed behind it, since a role may also end sessions
+    that do nothing for a moment.
     """
     connection = connections[alias]
     nested = connection.in_atomic_block
@@ -232,11 +242,11 @@ def whereabouts(cursor: CursorWrapper, type_id: int) -> Whereabouts:
     return Whereabouts(None, {})
 
 
-def _set_timeout(connection: BaseDatabaseWrapper, milliseconds: str) -> str:
+def _set_bounds(
+    connection: BaseDatabaseWrapper, milliseconds: str, row_security: str | None
+) -> tuple[str, str]:
+    """Set a transaction's limits; return the former ones. None: that one stays."""
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT current_setting('statement_timeout'), set_config('statement_timeout', %s, true)",
-            [milliseconds],
-        )
-        row = cursor.fetchone()
-    return str(row[0]) if row else "0"
+        cursor.execute(_BOUNDS, [milliseconds, row_security])
+        ((timeout, security, *_),) = cursor.fetchall()
+    return timeout, security

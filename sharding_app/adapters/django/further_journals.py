@@ -23,7 +23,7 @@ from django.db import InternalError, connections, transaction
 from django.db.backends.utils import CursorWrapper
 
 from sharding_app.adapters.django import database
-from sharding_app.adapters.django.database import run_query
+from sharding_app.adapters.django.database import FILTERED, run_query
 from sharding_app.adapters.postgres.failed_database import of_database
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.within import Replication, watched
@@ -133,14 +133,18 @@ def check(
     positions: Sequence[Position],
     secured: Sequence[int | None],
 ) -> str:
-    """Return why these positions mean nothing in the journal of the cursor, or nothing."""
+    """Return why these positions mean nothing in the journal of the cursor, or nothing. Raises
+    `NotReady` where events would be left out.
+    """
     given = {
         "id": number,
         "firsts": [each.first for each in positions],
         "positions": [str(each.view) for each in positions],
         "secured": list(secured),
     }
-    ((here, begun, is_all_there, has_all),) = run_query(cursor, "projection_check_there", given)
+    ((here, begun, is_all_there, has_all, filtered),) = run_query(cursor, "projection_check_there", given)
+    if filtered:
+        raise NotReady(FILTERED.format(cursor.db.alias))
     if here != server:
         return f"they are numbers of transactions of another server ({server}, this is {here})"
     if begun != began or not has_all:

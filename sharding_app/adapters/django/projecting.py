@@ -30,6 +30,7 @@ from django.db.backends.utils import CursorWrapper
 
 from sharding_app.adapters.django import further_journals
 from sharding_app.adapters.django.database import (
+    FILTERED,
     commits,
     no_commits,
     run_query,
@@ -289,7 +290,9 @@ class DjangoPart:
                 connections[self._alias].cursor() as cursor,
             ):
                 transaction.on_commit(lambda: kept.append(True), using=self._alias)
-                run_query(cursor, "projection_begin", self._begin)
+                ((*_, filtered),) = run_query(cursor, "projection_begin", self._begin)
+                if filtered:
+                    raise NotReady(FILTERED.format(self._alias))
                 shell = _Shell(self, facts, cursor, self._alias)
                 with shell.beside():
                     outcome = shell.carried_out(steps)

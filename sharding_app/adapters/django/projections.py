@@ -359,7 +359,7 @@ def _beginning_again(
     name, version = projection.title, projection.version
     with (
         transaction.atomic(using=alias, durable=is_elsewhere),
-        bounded_reads(alias) if is_bounded else nullcontext(),
+        bounded_reads(alias, has_other_rows=True) if is_bounded else nullcontext(),
         connections[alias].cursor() as cursor,
     ):
         rows = run_query(cursor, "projection_find", {"name": name, "version": version})

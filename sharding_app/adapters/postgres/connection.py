@@ -53,6 +53,7 @@ RELIED_UPON = {
     "default_transaction_deferrable": "off",
     "DateStyle": "ISO",
     "array_nulls": "on",
+    "row_security": "off",
 }
 """Sent with the connection request, which overrides settings of a role or database. `rely.sql` sets
 the others of a line."""

@@ -23,6 +23,9 @@ _REFUSED_CLASSES = {"22", "23", "54"}
 """Data exception, integrity violation, limit exceeded: the row's own fault, now and later."""
 _NO_TABLE = "42P01"
 _MISSING = {_NO_TABLE, "42703", "42883"}
+_NO_RIGHT = "42501"
+_ROW_SECURITY = "check_enable_rls"
+"""The function of the server that refuses a read because of row-level security."""
 _COPY_LINE = re.compile(r"^COPY \w+, line (\d+)", re.MULTILINE)
 
 
@@ -42,12 +45,19 @@ def has_failed(error: BaseException | None) -> bool:
     return isinstance(error, psycopg.Error) and error.diag.severity_nonlocalized == "ERROR"
 
 
+def lacks_rights(error: BaseException | None) -> bool:
+    """Tell whether the server refuses a statement to this role."""
+    return isinstance(error, psycopg.Error) and error.sqlstate == _NO_RIGHT
+
+
 def explain(error: BaseException) -> str:
     """Describe the error in one line, with the remedy where it is known."""
     if isinstance(error, psycopg.Error):
         if error.sqlstate in _MISSING:
             hint = ", or let its role's search_path lead to them" if error.sqlstate == _NO_TABLE else ""
             return f"the cluster's tables are missing or old: run `manage.py migrate`{hint} ({error.diag.message_primary})"
+        if error.sqlstate == _NO_RIGHT and error.diag.source_function == _ROW_SECURITY:
+            return f"row-level security would leave rows out for this role, see sharding.E017 ({error.diag.message_primary})"
         if error.sqlstate is not None:
             return f"{error.diag.message_primary} ({error.sqlstate})"
     return " ".join(str(error).split()) or type(error).__name__

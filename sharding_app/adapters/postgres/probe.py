@@ -46,6 +46,8 @@ class SchemaFacts(msgspec.Struct, frozen=True):
     unfenced_tables: tuple[str, ...]
     lost_triggers: tuple[str, ...] = ()
     "Those that fence nothing, and are missing or off, each with its table."
+    filtered_tables: tuple[str, ...] = ()
+    "Those of which row-level security leaves rows out, for this role."
 
 
 def server_facts(conninfo: Conninfo, *, connect_seconds: int = 5) -> ServerFacts:
@@ -63,15 +65,16 @@ def schema_facts(conninfo: Conninfo, *, connect_seconds: int = 5) -> SchemaFacts
     with _connected(conninfo, connect_seconds) as connection:
         rows = connection.execute(QUERIES["schema_facts"]).fetchall()
     return SchemaFacts(
-        missing_tables=tuple(table for table, found, _, _ in rows if not found),
-        unfenced_tables=tuple(table for table, found, fenced, _ in rows if found and not fenced),
+        missing_tables=tuple(table for table, found, *_ in rows if not found),
+        unfenced_tables=tuple(table for table, found, fenced, *_ in rows if found and not fenced),
         lost_triggers=lost_triggers(rows),
+        filtered_tables=tuple(f"sharding_{table}" for table, *_, filtered in rows if filtered),
     )
 
 
 def lost_triggers(rows: Iterable[tuple[Any, ...]]) -> tuple[str, ...]:
     """Return what rows of `schema_facts` say of triggers that fence nothing."""
-    return tuple(f"{each} on sharding_{table}" for table, found, _, lost in rows if found for each in lost)
+    return tuple(f"{each} on sharding_{table}" for table, found, _, lost, _ in rows if found for each in lost)
 
 
 def way_to(conninfo: Conninfo, *, connect_seconds: int = 5) -> Way:

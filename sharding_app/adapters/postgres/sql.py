@@ -25,8 +25,13 @@ _DURABLE = b"""concat(
 """Expression that makes commits durable, whatever the role or the database has been set to. A
 stricter way stays. A commit whose wait for a standby was cancelled shows by a warning alone
 (`connection.NotReplicated`)."""
+_FILTERED = b"""coalesce(row_security_active(to_regclass('sharding_event'))
+        OR row_security_active(to_regclass('sharding_change')), false)"""
+"""Expression for whether row-level security leaves events out. It is asked where the setting
+`row_security` cannot be, because a user's own rows are read in the same transaction."""
 _PLACES = {
     b"@server@": SERVER.strip(),
+    b"@filtered@": _FILTERED,
     b"@durable_session@": _DURABLE.replace(b"%s", b"false"),
     b"@durable_transaction@": _DURABLE.replace(b"%s", b"true"),
 }

@@ -36,7 +36,7 @@ def _read(alias: str, facts: JournalFacts) -> FurtherLook:
     lying = epochs_here(facts.name) if left else {}
     return FurtherLook(
         facts=facts,
-        unfenced=tuple(f"sharding_{table}" for table, found, fenced, _ in fences if found and not fenced),
+        unfenced=tuple(f"sharding_{table}" for table, found, fenced, *_ in fences if found and not fenced),
         lost_triggers=lost_triggers(fences),
         room=room_of(settings),
         sessions=len(names),

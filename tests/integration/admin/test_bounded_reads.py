@@ -13,7 +13,7 @@ from django.db import OperationalError, connection
 from django.test import Client
 
 from sharding_app.adapters.django import database as db
-from sharding_app.adapters.django.database import ReadTooLong, bounded_reads
+from sharding_app.adapters.django.database import ReadTooLong, bounded_reads, steady_reads
 from sharding_app.admin import operator_actions, views
 from sharding_app.embedded import Servers
 from sharding_app.http import metrics
@@ -119,3 +119,22 @@ def test_the_metrics_are_told_without_the_database(
 ) -> None:
     monkeypatch.setattr(metrics, "_of_calls", lambda: metrics.own_families(None))
     assert "sharding_database_up 0" in browser.get("/sharding/metrics").content.decode()
+
+
+@pytest.mark.django_db
+def test_a_read_from_which_a_policy_hides_rows_fails() -> None:
+    def security() -> str:
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW row_security")
+            return str(cursor.fetchone()[0])
+
+    with bounded_reads():
+        assert security() == "off"
+        with bounded_reads(has_other_rows=True):
+            assert security() == "off", "a reader around it decided"
+        assert security() == "off"
+    assert security() == "on", "the project's own transaction goes on as it was"
+    with bounded_reads(has_other_rows=True):
+        assert security() == "on"
+    with steady_reads("default"):
+        assert security() == "off"

@@ -1,5 +1,6 @@
 -- Each table of ours: is it there, and, where it must be fenced, are its triggers on, in replicas' sessions too or not.
--- A message is fenced when it is stored; the homes of targets change it later. And which other triggers are missing or off.
+-- A message is fenced when it is stored; the homes of targets change it later. And which other triggers are missing or off,
+-- and whether row-level security leaves out rows of the table for this role.
 SELECT
     t.name,
     to_regclass('sharding_' || t.name) IS NOT NULL,
@@ -11,7 +12,8 @@ SELECT
         SELECT needed.name FROM unnest(t.others) AS needed (name)
         WHERE NOT EXISTS (
             SELECT FROM pg_trigger g
-            WHERE g.tgrelid = to_regclass('sharding_' || t.name) AND g.tgname = needed.name AND g.tgenabled IN ('O', 'A')))
+            WHERE g.tgrelid = to_regclass('sharding_' || t.name) AND g.tgname = needed.name AND g.tgenabled IN ('O', 'A'))),
+    coalesce(row_security_active(to_regclass('sharding_' || t.name)), false)
 FROM (VALUES
     ('cluster', 0, '{}'::text[]), ('coordinator', 0, '{}'), ('node', 0, '{}'), ('type', 0, '{sharding_partition_type}'),
     ('shard', 0, '{}'), ('event', 2, '{}'), ('snapshot', 2, '{}'), ('remembered', 2, '{}'),

@@ -845,3 +845,27 @@ def test_a_former_version_that_is_filled_later_takes_no_place(
     assert Payments.live_version() == 2
     control.remove("projected.Payments", 2)
     assert Payments.live_version() == 1
+
+
+def test_events_that_a_policy_hides_are_not_passed_over(writer: Writer) -> None:
+    writer.append("a", 1)
+    writer.commit()
+    work = part()
+    work.facts()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE ROLE sharding_guest; GRANT ALL ON ALL TABLES IN SCHEMA public TO sharding_guest;"
+            " GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO sharding_guest;"
+            " ALTER TABLE sharding_event ENABLE ROW LEVEL SECURITY; SET ROLE sharding_guest"
+        )
+        try:
+            with pytest.raises(NotReady, match=r"sharding\.E017"):
+                work.take(0, 127)
+        finally:
+            cursor.execute(
+                "RESET ROLE; ALTER TABLE sharding_event DISABLE ROW LEVEL SECURITY;"
+                " DROP OWNED BY sharding_guest; DROP ROLE sharding_guest"
+            )
+    run(work)
+    is_exact()
+    assert log() == [("a", 1, 1)]
