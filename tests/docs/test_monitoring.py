@@ -72,3 +72,18 @@ def test_an_unknown_metric_or_label_is_noticed() -> None:
     assert list(unknown("sharding_comands_total > 0")) == ["sharding_comands_total"]
     assert list(unknown("sum by (reason) (sharding_commands_total)")) == ["reason"]
     assert list(unknown('sharding_messages_waiting{stat="parked"}')) == ["stat"]
+
+
+def test_alerts_see_the_callers_of_the_site_and_a_site_that_does_not_answer() -> None:
+    rules = expressions("alerts.yml")
+    for name in ("sharding_dropped_total", "sharding_client_dropped_total"):
+        assert name in rules["ShardingCommandsDropped"]
+        assert any(name in one for one in expressions("grafana.json").values())
+    sites = [job for job in re.findall(r"job_name: ([\w-]+)", PAGE.read_text()) if job.endswith("-site")]
+    assert [f'up{{job="{job}"}}' in rules["ShardingDatabaseAway"] for job in sites] == [True]
+
+
+def test_the_alert_of_a_blocked_loop_needs_no_scrape_at_that_moment() -> None:
+    assert (
+        "increase(sharding_loop_blocked_total[10m])" in expressions("alerts.yml")["ShardingEventLoopBlocked"]
+    )
