@@ -1,7 +1,7 @@
 """The cluster's database (the alias in `SHARDING["DATABASE"]`), and bounded reads of it."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from django.conf import settings
@@ -180,10 +180,41 @@ def holds_our_tables(connection: BaseDatabaseWrapper) -> bool:
 
 
 @contextmanager
+def answering(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    """Connect, and give the server up where it says nothing: a frozen one keeps to no limit of its
+    own. Raises OperationalError, within CONNECT_SECONDS for a connection, and within that beyond
+    READ_SECONDS for a statement of the block.
+    """
+    with connecting_soon(connection):
+        connection.ensure_connection()
+        raw = connection.connection
+        is_bounded = "wait" in vars(raw)  # by a block around this one
+        with nullcontext() if is_bounded else bounded_waits(raw, READ_SECONDS + CONNECT_SECONDS):
+            yield
+
+
+@contextmanager
+def connecting_soon(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    """Have connections of the block fail within CONNECT_SECONDS. Django makes another one behind a
+    transaction that has lost its own. Those that come after the block are the project's.
+    """
+    former = vars(connection).get("get_connection_params")
+    if not connection.settings_dict["OPTIONS"].get("pool"):  # a pool has a limit of its own
+        _limit_connecting(connection)
+    try:
+        yield
+    finally:
+        if former is None:
+            vars(connection).pop("get_connection_params", None)
+        else:
+            connection.get_connection_params = former  # type: ignore[method-assign]
+
+
+@contextmanager
 def bounded_reads(alias: str | None = None, *, has_other_rows: bool = False) -> Iterator[None]:
-    """Let the server end each statement inside after READ_SECONDS, even if this process is gone.
-    Have it refuse a read from which row-level security would leave rows out: they would pass for
-    rows that are not there.
+    """Let the server end each statement inside after READ_SECONDS, even if this process is gone,
+    and give it up where it says nothing (`answering`). Have it refuse a read from which row-level
+    security would leave rows out: they would pass for rows that are not there.
 
     Raises ReadTooLong if it ended one. The limits are local to a transaction, so they hold behind a
     transaction pooler too, and leave nothing on the connection. `has_other_rows`: the block reads
@@ -193,7 +224,7 @@ def bounded_reads(alias: str | None = None, *, has_other_rows: bool = False) -> 
     connection = connections[alias]
     nested = connection.in_atomic_block
     try:
-        with transaction.atomic(using=alias):
+        with answering(connection), transaction.atomic(using=alias):
             before = _set_bounds(connection, f"{READ_SECONDS * 1000:.0f}", None if has_other_rows else "off")
             yield
             if nested:  # the end of a savepoint does not end the settings
@@ -217,7 +248,7 @@ def steady_reads(alias: str) -> Iterator[CursorWrapper]:
     connection = connections[alias]
     nested = connection.in_atomic_block
     try:
-        with transaction.atomic(using=alias), connection.cursor() as cursor:
+        with answering(connection), transaction.atomic(using=alias), connection.cursor() as cursor:
             cursor.execute("SET TRANSACTION READ ONLY")
             cursor.execute(_STEADY, [f"{READ_SECONDS * 1000:.0f}"])
             yield cursor

@@ -14,6 +14,7 @@ from django.core.checks import CheckMessage
 from django.db import DatabaseError, connections
 
 from sharding_app import checks
+from sharding_app.adapters.django.database import connecting_soon
 from sharding_app.adapters.postgres.failed_database import failed_database
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.operations import projections
@@ -96,7 +97,8 @@ def _database(settings: Settings, found: list[CheckMessage], say: Say) -> dict[s
     alias, lifeline = settings.database, settings.lifeline_database
     look: dict[str, Any] = {}
     try:
-        connections[alias].ensure_connection()
+        with connecting_soon(connections[alias]):
+            connections[alias].ensure_connection()
         connections[alias].close()  # the role's idle timeout may be short
         found += checks.check_server(databases=[alias, lifeline, *settings.further_journals])
         look["database"] = read_database(alias, lifeline)
