@@ -5,8 +5,9 @@ For members of staff who may see the dashboard, and for clients with `SHARDING["
 their bearer token.
 """
 
+import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hmac import compare_digest
 from types import MappingProxyType
 
@@ -16,6 +17,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from sharding_app import wiring
+from sharding_app.adapters.django.database import ReadTooLong
 from sharding_app.errors import WrongContext
 from sharding_app.http.pages import hubs
 from sharding_app.live.hub import REFUSALS, Hub
@@ -28,12 +30,14 @@ from sharding_app.runtime.asking.regions import RegionClient
 from sharding_app.runtime.telemetry.exposition import CONTENT_TYPE, Family, Sample, render
 from sharding_app.settings.load import get_settings
 
+logger = logging.getLogger("sharding.client")
+
 
 @require_safe
 @never_cache
 def metrics(request: HttpRequest) -> HttpResponse:
     """Serve the metrics for Prometheus, without those of the rows if the database does not
-    answer.
+    answer. A server that answers about the cluster, and takes too long for the rest, is up.
     """
     if not _may_read(request):
         return HttpResponse(
@@ -42,13 +46,22 @@ def metrics(request: HttpRequest) -> HttpResponse:
     families = _of_calls() + live_families(hubs())
     try:
         rows = read_snapshot()
-        families += cluster_families(rows)
-        families += database_families(read_health())
-        families += projection_families(projections.look_if_allowed() or ())
-        families += journal_families(rows.journals)
+        families += cluster_families(rows) + journal_families(rows.journals)
         up = 1
     except DatabaseError:
         up = 0
+    further: list[Callable[[], list[Family]]] = [
+        lambda: database_families(read_health()),
+        lambda: projection_families(projections.look_if_allowed() or ()),
+    ]
+    for read in further if up else ():
+        try:
+            families += read()
+        except ReadTooLong as error:
+            logger.warning("some metrics are left out: %s", error, extra={"action": "metrics_left_out"})
+        except DatabaseError:
+            up = 0
+            break
     families.append(Family("sharding_database_up", "gauge", "1 if the database answers.", [Sample({}, up)]))
     return HttpResponse(render(families), content_type=CONTENT_TYPE)
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from django.test import Client, override_settings
 from django.urls import include, path
 from prometheus_client.parser import text_string_to_metric_families
 
+from sharding_app.adapters.django.database import ReadTooLong
 from sharding_app.contrib.health_check import ShardingHealthCheck
 from sharding_app.errors import WrongContext
 from sharding_app.http import health, metrics
@@ -434,6 +436,26 @@ def test_without_a_database_the_rest_is_still_told(person: Person, monkeypatch: 
     monkeypatch.setattr(metrics, "read_snapshot", away)
     found = read(client.get("/sharding/metrics").content.decode())
     assert found["sharding_database_up"].samples[0].value == 0
+
+
+@pytest.mark.usefixtures("site", "rows", "not_connected")
+@pytest.mark.parametrize("missing", ["sharding_table_rows", "sharding_projection_paused"])
+def test_a_read_of_a_part_that_takes_too_long_leaves_out_that_part(
+    person: Person, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    add_projection()
+    client = person("view_cluster")
+
+    def slow(*_: Any) -> Any:
+        raise ReadTooLong
+
+    if missing == "sharding_table_rows":
+        monkeypatch.setattr(metrics, "read_health", slow)
+    else:
+        monkeypatch.setattr(metrics, "projections", SimpleNamespace(look_if_allowed=slow))
+    found = read(client.get("/sharding/metrics").content.decode())
+    assert found["sharding_database_up"].samples[0].value == 1
+    assert {"sharding_nodes", "sharding_table_rows", "sharding_projection_paused"} - found.keys() == {missing}
 
 
 @pytest.mark.usefixtures("rows")
