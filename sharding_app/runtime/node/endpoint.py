@@ -60,12 +60,15 @@ class NodeEndpoint:
             async with asyncio.timeout(ANSWER_SECONDS):
                 status, kind, body = self._answer(request)
                 writer.write(_response(status, kind, body, head=request.startswith(b"HEAD ")))
-                await writer.drain()
+                writer.close()
+                await writer.wait_closed()  # until the system has all of it
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, OSError) as error:
             logger.debug("a request came to nothing: %r", error, extra={"action": "endpoint_request_failed"})
         finally:
             del self._open[writer]
             writer.close()
+            if writer.transport.get_write_buffer_size():
+                writer.transport.abort()  # it would wait for its client, however long
 
     def _make_room(self) -> None:
         """Drop the connection that is silent longest: a new one may be a probe's."""

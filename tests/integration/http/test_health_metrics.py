@@ -31,6 +31,7 @@ from sharding_app.runtime.telemetry.exposition import Buckets, Family, Sample, r
 from sharding_app.runtime.telemetry.metrics import families
 from tests.support.answering_nodes import FakeNodes, HandClock, answer, collector
 from tests.support.cluster_rows import Person, add_projection
+from tests.support.given import until
 
 urlpatterns = [path("sharding/", include("sharding_app.http.urls"))]
 
@@ -256,6 +257,38 @@ def test_a_request_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatc
             await endpoint.stop()
 
     assert asyncio.run(scene()) == b""
+
+
+def test_a_client_that_does_not_read_its_answer_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint_module, "ANSWER_SECONDS", 0.1)
+    made: list[asyncio.WriteTransport] = []
+
+    async def waits() -> bool:
+        return bool(made) and made[0].get_write_buffer_size() > 0
+
+    async def is_dropped() -> bool:
+        return made[0].get_write_buffer_size() == 0
+
+    async def scene() -> None:
+        endpoint = NodeEndpoint(node_health(FakeNode()), lambda: "x" * 30_000_000)
+        serve = endpoint._serve
+
+        async def noted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            made.append(writer.transport)
+            await serve(reader, writer)
+
+        monkeypatch.setattr(endpoint, "_serve", noted)
+        await endpoint.start("127.0.0.1", 0)
+        _, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+        try:
+            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+            await until(waits)
+            await until(is_dropped, 5.0)
+        finally:
+            writer.close()
+            await endpoint.stop()
+
+    asyncio.run(scene())
 
 
 @pytest.mark.parametrize(
