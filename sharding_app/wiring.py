@@ -68,7 +68,7 @@ from sharding_app.runtime.node.runner import NodeRunner
 from sharding_app.runtime.node.stats import read_stats
 from sharding_app.runtime.node.type_compatibility import type_config
 from sharding_app.runtime.projections.worker import Making, set_parts
-from sharding_app.runtime.telemetry.exposition import render
+from sharding_app.runtime.telemetry.exposition import Rising, render
 from sharding_app.runtime.telemetry.metrics import families
 from sharding_app.settings.load import get_problems, get_settings
 from sharding_app.settings.real_databases import refuse_real_database
@@ -298,9 +298,13 @@ def new_incarnation() -> Incarnation:
 def node_endpoint(runner: NodeRunner, watchdog: Watchdog) -> NodeEndpoint:
     """Make the endpoint for health and metrics of a node process."""
 
+    rising = Rising()
+
     def metrics() -> str:
         node = runner.node
-        return "" if node is None else render(families(read_stats(node, 0), {"node": runner.config.name}))
+        if node is None:
+            return ""
+        return render(rising(families(read_stats(node, 0), {"node": runner.config.name})))
 
     def undeclared() -> list[str]:
         return [

@@ -31,6 +31,33 @@ class Family(NamedTuple):
     samples: Sequence[Sample | Buckets]
 
 
+class Rising:
+    """Keeps a process's counters from falling between two readings.
+
+    Some are sums over links, and lose what a link had counted when it ends. To Prometheus a fall is
+    a new beginning at zero, so that all that is left would count as an increase.
+    """
+
+    def __init__(self) -> None:
+        self._read: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[float, float]] = {}
+        "Of each sample the last value, and what it had lost by then."
+
+    def __call__(self, families: Iterable[Family]) -> list[Family]:
+        return [self._kept(each) if each.kind == "counter" else each for each in families]
+
+    def _kept(self, family: Family) -> Family:
+        return family._replace(samples=[self._risen(family.name, each) for each in family.samples])
+
+    def _risen(self, name: str, sample: Sample | Buckets) -> Sample | Buckets:
+        if not isinstance(sample, Sample):
+            return sample
+        key = name, tuple(sample.labels.items())
+        last, lost = self._read.get(key, (0.0, 0.0))
+        lost += max(0.0, last - sample.value)
+        self._read[key] = sample.value, lost
+        return sample._replace(value=sample.value + lost)
+
+
 def render(families: Iterable[Family]) -> str:
     """Render families of metrics. Families without samples are left out."""
     lines: list[str] = []

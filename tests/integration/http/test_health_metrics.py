@@ -27,7 +27,7 @@ from sharding_app.protocol.histogram import SECONDS
 from sharding_app.runtime.node import endpoint as endpoint_module
 from sharding_app.runtime.node.endpoint import MAX_CONNECTIONS, MAX_REQUEST_BYTES, NodeEndpoint
 from sharding_app.runtime.node.health import ALIVE_LAG_SECONDS, NodeHealth
-from sharding_app.runtime.telemetry.exposition import Buckets, Family, Sample, render
+from sharding_app.runtime.telemetry.exposition import Buckets, Family, Rising, Sample, render
 from sharding_app.runtime.telemetry.metrics import families
 from tests.support.answering_nodes import FakeNodes, HandClock, answer, collector
 from tests.support.cluster_rows import Person, add_projection
@@ -82,6 +82,22 @@ def test_tells_of_a_process_that_is_not_connected_are_counted() -> None:
 def test_a_histogram_without_counts_is_one_all_the_same() -> None:
     text = render([Family("x", "histogram", "h", [Buckets({}, (0.1, 1.0), [0, 0, 0], 0.0)])])
     assert [each.value for each in read(text)["x"].samples] == [0, 0, 0, 0, 0]
+
+
+def test_a_counter_does_not_fall_when_a_link_ends_that_it_summed_up() -> None:
+    rising = Rising()
+
+    def told(value: float, **labels: str) -> float:
+        (family,) = rising([Family("x_total", "counter", "h", [Sample(labels, value)])])
+        return float(read(render([family]))["x"].samples[0].value)
+
+    assert [told(each) for each in (1_000_010, 1_000_000, 1_000_005, 3, 4)] == [
+        1_000_010, 1_000_010, 1_000_015, 1_000_015, 1_000_016,
+    ]  # fmt: skip
+    assert told(2, type="a") == 2
+    gauge = Family("g", "gauge", "h", [Sample({}, 2.0)])
+    assert rising([gauge._replace(samples=[Sample({}, 5.0)])])
+    assert rising([gauge]) == [gauge]
 
 
 # -- A node ----------------------------------------------------------------------------------------
