@@ -16,7 +16,7 @@ DROP FUNCTION @schema@.sharding_append_v1;
 DROP FUNCTION @schema@.sharding_locate_v1(text, integer[], text[]);
 DROP FUNCTION @schema@.sharding_decide_v1(bigint, text[], integer[], bigint[], bigint[], text[], text[], text[]);
 DROP FUNCTION @schema@.sharding_restore_shards_v1(
-    bigint, text[], text[], integer[], bigint[], text[], boolean[], integer[], integer[]);
+    bigint, text[], text[], integer[], bigint[], text[], text[], integer[], integer[]);
 DROP FUNCTION @schema@.sharding_check_journals_v1();
 DROP FUNCTION @schema@.sharding_journals_to_read_v1();
 DROP FUNCTION @schema@.sharding_open_lapsed_v1(bigint);
