@@ -28,6 +28,8 @@ def is_loopback(host: str) -> bool:
 
 def choose_port(host: str, port: int) -> int:
     """Return this port, or the next free one."""
+    if not 0 < port < 65536:  # 0 would be another port at each look
+        raise CommandError(f"--port {port} is none: ports are 1 to 65535.")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (socket.gaierror, OverflowError) as error:

@@ -48,6 +48,9 @@ def test_where_no_port_is_free_that_is_said(monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_address_that_is_none_is_said() -> None:
     with pytest.raises(CommandError, match=r"cannot be served on no\.such\.host\.invalid:8000"):
         web.choose_port("no.such.host.invalid", 8000)
+    for port in (0, -1, 65536):
+        with pytest.raises(CommandError, match=f"--port {port} is none: ports are 1 to 65535"):
+            web.choose_port("127.0.0.1", port)
 
 
 @pytest.fixture
