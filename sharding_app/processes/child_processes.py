@@ -21,6 +21,8 @@ RESTART_SECONDS = 0.5
 RESTART_MAX_SECONDS = 10.0
 STEADY_SECONDS = 10.0
 LOOK_SECONDS = 0.1
+OVERTIME_SECONDS = 5.0
+"How long after its time to leave a child is killed."
 
 Listener = Callable[["Child", str], None]
 

@@ -12,13 +12,13 @@ from django.urls import NoReverseMatch, reverse
 from sharding_app.embedded.settings import ENGINE
 from sharding_app.management import web
 from sharding_app.management.hints import cluster_started
-from sharding_app.management.local_cluster import LocalCluster
+from sharding_app.management.local_cluster import LEAVE_SECONDS, LocalCluster
 from sharding_app.management.migrating import apply_migrations
 from sharding_app.management.reload import ProjectFiles, project_roots
 from sharding_app.management.stdin_guard import at_end_of_input
 from sharding_app.operations.connectivity import check_servers
 from sharding_app.operations.console import columns, manage_line, style_for
-from sharding_app.processes.child_processes import Child, manage
+from sharding_app.processes.child_processes import OVERTIME_SECONDS, Child, manage
 from sharding_app.processes.control import ControlServer, inherit
 from sharding_app.settings.load import get_settings
 
@@ -59,7 +59,7 @@ class Command(BaseCommand):
         if options["serve_site"]:
             if options["control_fd"] is not None:
                 inherit(options["control_fd"])
-            at_end_of_input(lambda: os.kill(os.getpid(), signal.SIGTERM))
+            at_end_of_input(lambda: os.kill(os.getpid(), signal.SIGTERM), LEAVE_SECONDS + OVERTIME_SECONDS)
             web.serve(options["host"], options["port"])
             return
         if options["nodes"] < 1:

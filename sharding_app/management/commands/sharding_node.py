@@ -14,7 +14,14 @@ from sharding_app.management.base import seconds
 from sharding_app.management.ending import end_at_once, end_despite_threads
 from sharding_app.management.gc import quiet_collector
 from sharding_app.management.stdin_guard import at_end_of_input
-from sharding_app.processes.child_processes import Child, Supervisor, ending_signals, manage, up_line
+from sharding_app.processes.child_processes import (
+    OVERTIME_SECONDS,
+    Child,
+    Supervisor,
+    ending_signals,
+    manage,
+    up_line,
+)
 
 logger = logging.getLogger("sharding.node")
 
@@ -76,7 +83,8 @@ class Command(BaseCommand):
             Child(name, manage("sharding_node", f"--name={name}", f"--health-port={port}", *extra))
             for name, port in zip(names, ports, strict=True)
         ]
-        Supervisor(children, say=self.stdout.write, patience_seconds=options["leave_timeout"] + 5).run()
+        patience = options["leave_timeout"] + OVERTIME_SECONDS
+        Supervisor(children, say=self.stdout.write, patience_seconds=patience).run()
 
     async def _one(self, options: dict[str, Any]) -> None:
         from sharding_app.runtime.base.clock import BootClock
@@ -121,7 +129,9 @@ class Command(BaseCommand):
         for number in asked_by:
             loop.add_signal_handler(number, stop)
         if options["end_with_stdin"]:
-            at_end_of_input(lambda: loop.call_soon_threadsafe(stop))
+            at_end_of_input(
+                lambda: loop.call_soon_threadsafe(stop), options["leave_timeout"] + OVERTIME_SECONDS
+            )
         announce = loop.create_task(self._announce(runner.up, config.name))
         try:
             await running

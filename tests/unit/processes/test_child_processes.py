@@ -174,7 +174,7 @@ sys.path.insert(0, {str(ROOT)!r})
 from sharding_app.management.stdin_guard import at_end_of_input
 signal.signal(signal.SIGTERM, signal.SIG_IGN if sys.argv[1] == "stubborn" else signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-at_end_of_input(lambda: os._exit(0))
+at_end_of_input((lambda: None) if sys.argv[1] == "stuck" else lambda: os._exit(0), 0.2)
 print("here", os.getpid(), flush=True)
 threading.Event().wait()
 """
@@ -218,8 +218,9 @@ def test_a_closed_terminal_ends_all_in_order() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_children_end_with_a_parent_that_is_killed() -> None:
-    with supervising("stubborn") as program:
+@pytest.mark.parametrize("kind", ["stubborn", "stuck"])
+def test_children_end_with_a_parent_that_is_killed(kind: str) -> None:
+    with supervising(kind) as program:
         pid = int(program.wait_line(r"^here (\d+)")[1])
         assert children(program.pid) == [pid]
         program.process.kill()
