@@ -3,11 +3,19 @@
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from sharding_app.management.reload import ProjectFiles
 from sharding_app.management.steered_nodes import SteeredNodes
-from sharding_app.processes.child_processes import Child, Supervisor, manage, up_line
+from sharding_app.processes.child_processes import (
+    LOOK_SECONDS,
+    OVERTIME_SECONDS,
+    Child,
+    Supervisor,
+    manage,
+    up_line,
+)
 from sharding_app.processes.control import ControlServer
 
 UP_SECONDS = 30.0
@@ -32,10 +40,11 @@ class LocalCluster:
         """With `control`, the site may ask for more."""
         self._options = options
         children = [self._node(f"node-{number}") for number in range(1, nodes + 1)]
-        self.supervisor = Supervisor([*children, *([site] if site else [])], say, LEAVE_SECONDS + 5)
+        everyone = [*children, *([site] if site else [])]
+        self.supervisor = Supervisor(everyone, say, LEAVE_SECONDS + OVERTIME_SECONDS)
         self._control = control
-        self._steered = SteeredNodes(self.supervisor, self._node, say)
-        self._say = say
+        self._say = self.supervisor.say
+        self._steered = SteeredNodes(self.supervisor, self._node, self._say)
         self._all_up = all_up
         self._files = files
         self._announced: set[Child] = set()
@@ -74,9 +83,12 @@ class LocalCluster:
             listener=self.heard,
         )
 
-    def _look(self) -> None:
+    def _serve(self) -> None:
         if self._control is not None:
             self._control.serve(self._steered.handle)
+
+    def _look(self) -> None:
+        self._serve()
         if not self._complete:
             self._come_up()
         elif self._files is not None and time.monotonic() >= self._look_at:
@@ -90,7 +102,8 @@ class LocalCluster:
                 self._announce(child)
         if not waiting:
             self._complete = True
-            self._all_up()
+            with suppress(OSError):  # a full disk, or a closed pipe
+                self._all_up()
         elif time.monotonic() > self._patience_until:
             self._patience_until = time.monotonic() + UP_SECONDS
             self._say(f"Still waiting for {', '.join(child.name for child in waiting)}.")
@@ -114,6 +127,8 @@ class LocalCluster:
     def _roll_out(self) -> None:
         """Restart all processes one by one with the new code, if the code loads at all."""
         trouble = self._trouble()
+        if trouble is None:
+            return
         if trouble:
             self._say(f"{trouble}\nThe new code does not load. The cluster continues with the old code.")
             return
@@ -132,13 +147,28 @@ class LocalCluster:
                 return
             self._say(f"{child.name} runs the new code.")
 
-    def _trouble(self) -> str:
-        """Return the output of Django's checks on the new code if they find an error."""
-        tried = subprocess.run(
+    def _trouble(self) -> str | None:
+        """Return the output of Django's checks on the new code if they find an error; None if they
+        were given up: the code was changed again, or the cluster is to stop.
+
+        The code may take its time, or hang. Nodes that die and requests of the site do not wait.
+        """
+        tried = subprocess.Popen(
             manage("check", *self._options),
-            capture_output=True,
-            text=True,
-            check=False,
             stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,
         )
-        return tried.stderr.strip() if tried.returncode else ""
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                _, said = tried.communicate(timeout=LOOK_SECONDS)
+                return said.strip() if tried.returncode else ""
+            self._changed += [] if self._files is None else self._files.changed()
+            if self._changed or self.supervisor.stopping:
+                tried.kill()
+                tried.communicate()
+                return None
+            self.supervisor.look()
+            self._serve()
