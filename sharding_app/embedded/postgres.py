@@ -16,8 +16,8 @@ from sharding_app.embedded.binaries import find_postgres, readable_postgres
 from sharding_app.embedded.errors import ServersError
 from sharding_app.embedded.folder import DATABASE, USER
 from sharding_app.embedded.ports import LOOPBACK
-from sharding_app.embedded.processes import ProcessId, command_name
-from sharding_app.embedded.server import Server
+from sharding_app.embedded.processes import ProcessId, command_name, gone, send, working_in
+from sharding_app.embedded.server import STOP_SECONDS, Server
 
 SETTINGS = {
     "listen_addresses": LOOPBACK,
@@ -73,6 +73,7 @@ class Postgres(Server):
         super().prepare()
         if not self.data.exists():
             self._initialise()
+        self._end_leftovers()
         self._drop_stale_pid_file()
 
     def command(self) -> list[str]:
@@ -103,16 +104,42 @@ class Postgres(Server):
         except OSError:
             return []
 
+    def _pid(self) -> int | None:
+        lines = self._pid_lines()
+        return abs(int(lines[0])) if lines and lines[0].lstrip("-").isdecimal() else None
+
+    def _workers(self) -> list[ProcessId] | None:
+        """Return the processes of PostgreSQL that work on the data; None where the system does not
+        tell.
+        """
+        found = working_in(self.data)
+        return None if found is None else [each for each in found if "postgres" in command_name(each.pid)]
+
+    def _end_leftovers(self) -> None:
+        """End the processes that a killed server has left behind.
+
+        One that computes does not notice the end of its server for as long as it computes, and the
+        next server does not start beside it.
+        """
+        workers = self._workers() or []
+        if self._pid() not in {each.pid for each in workers}:
+            for each in workers:
+                send(each, signal.SIGKILL)
+            for each in workers:
+                gone(each, STOP_SECONDS)
+
     def _drop_stale_pid_file(self) -> None:
         """Remove a pid file whose number now belongs to something else, as happens after a reboot.
 
-        The server removes it itself if no process has that pid, and refuses to start if one has.
+        The server removes it itself if no process has that pid, and refuses to start if one has: a
+        server of other data, or a zombie.
         """
-        lines = self._pid_lines()
-        if not lines or not lines[0].lstrip("-").isdecimal():
+        pid, workers = self._pid(), self._workers()
+        if pid is None:
             return
-        name = command_name(abs(int(lines[0])))
-        if name and "postgres" not in name:
+        name = command_name(pid)
+        elsewhere = workers is not None and pid not in {each.pid for each in workers}
+        if name and (elsewhere or "postgres" not in name):
             self.account.run("rm -f data/postmaster.pid", cwd=self.home)
 
     def _initialise(self) -> None:

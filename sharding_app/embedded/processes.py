@@ -117,6 +117,21 @@ def command_name(pid: int) -> str:
     return next((name for each, _, name in _table() if each == pid), "")
 
 
+def working_in(directory: Path) -> list[ProcessId] | None:
+    """Return the living processes whose working directory this is; None where the system does not
+    tell.
+    """
+    if not (_PROC / "self/stat").exists():
+        return None
+    found = []
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if (entry / "cwd").samefile(directory) and (process := identify(int(entry.name))):
+                    found.append(process)
+    return found
+
+
 def is_stopped(pid: int) -> bool:
     """Tell whether a signal has stopped a process: it runs no further."""
     if (_PROC / "self/stat").exists():

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -669,3 +669,43 @@ def test_a_place_that_two_processes_sweep_at_once_is_gone(
     _sweep(tmp_path)
     assert quicker
     assert not place.exists()
+
+
+def test_a_killed_postgres_comes_back_beside_a_backend_that_computes(folder: Path) -> None:
+    """Such a backend does not notice the end of its server. The next server does not start
+    beside it.
+    """
+    with holder(folder) as user:
+        url = first_line(user)
+        before = running(folder)
+        with closing(psycopg.connect(url, autocommit=True)) as busy:
+            pid = busy.info.backend_pid
+            busy.pgconn.send_query(
+                b"SELECT count(*) FROM generate_series(1, 5000000000) AS a WHERE a % 7 = 3"
+            )
+            with psycopg.connect(DataFolder(folder).access().admin_url, autocommit=True) as other:
+                wait_until(
+                    lambda: (
+                        other.execute("SELECT state FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchone()
+                        == ("active",)
+                    )
+                )
+            os.kill(before["postgres"].pid, signal.SIGKILL)
+            wait_until(lambda: running(folder).get("postgres", before["postgres"]) != before["postgres"], 60)
+        with psycopg.connect(DataFolder(folder).access().database_url, connect_timeout=20) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+        assert identify(pid) is None
+        assert running(folder)["redis"] == before["redis"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="only /proc tells where a process works")
+def test_a_pid_file_whose_pid_another_server_has_now_is_stale(folder: Path, started: Path) -> None:
+    """As after a reboot, where processes get the pids of others."""
+    with holder(folder) as user:
+        first_line(user)
+        home = Path(DataFolder(folder).access().place or folder) / "postgres"
+    wait_until(lambda: not running(folder), LINGER_SECONDS + 10)
+    lines = f"{running(started)['postgres'].pid}\n{home}/data\n1700000000\n1\n\n127.0.0.1\n  1 1\nready\n"
+    server_account(home).run("cat >data/postmaster.pid", cwd=home, text=lines.encode())
+    with holder(folder) as user:
+        assert first_line(user).startswith("postgresql://"), (folder / "failure.json").read_text()
