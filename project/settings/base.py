@@ -19,9 +19,6 @@ DATA_FOLDER = BASE_DIR / ".data"
 _database_url = os.environ.get("DATABASE_URL", "")
 _redis_url = os.environ.get("REDIS_URL", "")
 EMBEDDED = not _database_url
-if EMBEDDED:
-    # Ports and passwords are chosen at first sight and kept. Nothing is started here.
-    _redis_url = _redis_url or embedded.DataFolder(DATA_FOLDER).access().redis_url
 
 INSTALLED_APPS = [
     "daphne",
@@ -69,6 +66,8 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 
 def _channel_layer(url: str) -> dict[str, Any]:
+    if not url:
+        return embedded.channel_layer(DATA_FOLDER)
     return {
         "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
         "CONFIG": {"hosts": [redis_host(url)]},
@@ -77,7 +76,9 @@ def _channel_layer(url: str) -> dict[str, Any]:
 
 # A PostgreSQL alone is enough: then processes have direct links and no second way.
 CHANNEL_LAYERS = (
-    {"default": _channel_layer(_redis_url), "sharding": _channel_layer(_redis_url)} if _redis_url else {}
+    {"default": _channel_layer(_redis_url), "sharding": _channel_layer(_redis_url)}
+    if _redis_url or EMBEDDED
+    else {}
 )
 
 DEFAULT_EXCEPTION_REPORTER = "project.settings.debug_page.Reporter"

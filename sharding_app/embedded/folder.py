@@ -12,7 +12,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,18 @@ def _new_access(durable: bool) -> Access:
     )
 
 
+def unlock(descriptor: int) -> None:
+    """Let go of a lock and close its file.
+
+    Closing alone keeps it: a child that this process forks meanwhile, on another thread, has the
+    file open too.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
+
+
 class DataFolder:
     """The files of one data folder. `durable` counts when they are made, and stays."""
 
@@ -94,20 +106,22 @@ class DataFolder:
     def make(self) -> None:
         """Make the folder; as root, other users may pass through it but not look into it."""
         try:
-            if not self.path.exists():
+            try:
                 self.path.mkdir(parents=True)
+            except FileExistsError:
+                pass  # made before, or another process was quicker
+            else:
                 self.path.chmod(0o711 if os.geteuid() == 0 else 0o700)
             self.holders.mkdir(mode=0o700, exist_ok=True)
             if not self.unversioned.exists():
-                self.unversioned.touch(mode=0o600)
-                self.unversioned.write_text("*\n")
-        except FileExistsError:
-            self.make()  # another process was quicker
+                self._replace(self.unversioned, "*\n")
         except PermissionError as error:
             message = (
                 f"{self.path} belongs to another user (was it made as root?): remove it, or run as that user."
             )
             raise ServersError(message) from error
+        except OSError as error:
+            raise ServersError(f"{self.path} cannot be a data folder: {error}. Name another one.") from error
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -118,7 +132,7 @@ class DataFolder:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
-            os.close(descriptor)
+            unlock(descriptor)
 
     def access(self) -> Access:
         """Read ports and passwords; the first call chooses them."""
@@ -128,29 +142,73 @@ class DataFolder:
                 data = self.read(self.access_file)
                 if data is None:
                     data = asdict(_new_access(self._durable))
-                    self.write(self.access_file, data)
-        return Access(**data)
+                    self.write(self.access_file, data, lasting=True)
+        try:
+            return Access(**data)
+        except TypeError as error:
+            raise ServersError(f"{self.access_file} is of another release. {self._anew}") from error
 
     def change_access(self, access: Access) -> None:
         """Keep a new port or place."""
-        self.write(self.access_file, asdict(access))
+        self.write(self.access_file, asdict(access), lasting=True)
+
+    def failures(self) -> dict[str, str]:
+        """Return the sentences of servers that did not start, by name; "" is the supervisor."""
+        return self.read(self.failure_file) or {}
+
+    def change_failure(self, name: str, sentence: str | None) -> None:
+        """Keep why a server did not start, or forget it."""
+        with self.lock():
+            before = self.failures()
+            after = {key: text for key, text in before.items() if key != name}
+            if sentence is not None:
+                after[name] = sentence
+            if after != before:
+                self.write(self.failure_file, after)
 
     def read(self, file: Path) -> dict[str, Any] | None:
-        """Read one of the files, or None where it is not there."""
+        """Read one of the files, or None where it is not there.
+
+        A power cut may leave a file empty. Those that tell of processes count for nothing then:
+        the processes have ended too.
+        """
         try:
             found: dict[str, Any] = json.loads(file.read_text())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        except ValueError as error:
+            if file != self.access_file:
+                return None
+            raise ServersError(f"{file} is damaged. {self._anew}") from error
         except PermissionError as error:
             raise ServersError(
                 f"{file} belongs to another user: remove {self.path}, or run as that user."
             ) from error
         return found
 
-    def write(self, file: Path, data: dict[str, Any]) -> None:
-        """Replace one of the files in one step."""
-        fresh = file.with_name(f"{file.name}.{os.getpid()}.new")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as stream:
-            json.dump(data, stream, indent=2)
-        fresh.replace(file)
+    def write(self, file: Path, data: dict[str, Any], *, lasting: bool = False) -> None:
+        """Replace one of the files in one step. A `lasting` one outlives a power cut."""
+        try:
+            self._replace(file, json.dumps(data, indent=2), lasting=lasting)
+        except OSError as error:
+            raise ServersError(f"{file} cannot be written: {error.strerror or error}.") from error
+
+    @property
+    def _anew(self) -> str:
+        return f"Bring it back from a copy, or remove {self.path} to begin anew, without its data."
+
+    @staticmethod
+    def _replace(file: Path, text: str, *, lasting: bool = False) -> None:
+        fresh = file.with_name(f"{file.name}.{secrets.token_hex(4)}.new")
+        try:
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "w") as stream:
+                stream.write(text)
+                if lasting:
+                    stream.flush()
+                    os.fsync(descriptor)
+            fresh.replace(file)
+        except OSError:
+            with suppress(OSError):
+                fresh.unlink()  # half of it, on a full disk
+            raise

@@ -35,7 +35,9 @@ def wanted(folder: DataFolder) -> frozenset[str]:
     holders: dict[ProcessId, list[str]] = {}
     for file in folder.holders.glob("*.json"):
         data = folder.read(file)
-        if data is not None:
+        if data is None:
+            file.unlink(missing_ok=True)  # a power cut has emptied it
+        else:
             holders[ProcessId(int(file.stem), data["started"])] = data["servers"]
     present = living(holders)
     for holder in holders.keys() - present:

@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from sharding_app.embedded.entries import databases, redis_address, redis_hosts
 from sharding_app.embedded.folder import DATABASE, USER, DataFolder
 from sharding_app.embedded.ports import LOOPBACK
 from sharding_app.embedded.secret import Secret
@@ -22,8 +23,6 @@ _FOLDER = "EMBEDDED"
 """The key of an entry that names its folder. Django leaves keys alone that it does not know."""
 
 _lock = Lock()
-_layers: set[Path] = set()
-"""The folders whose Redis the settings of this process use."""
 _ports: dict[tuple[int, Path], int] = {}
 """The port of PostgreSQL by process and folder, once this process uses it: a fork is a user of its
 own.
@@ -37,7 +36,7 @@ def database(folder: Path, *, durable: bool = True) -> dict[str, Any]:
     power cut loses the data.
     """
     access = DataFolder(folder, durable=durable).access()
-    return {
+    entry = {
         "ENGINE": ENGINE,
         "NAME": DATABASE,
         "USER": USER,
@@ -46,6 +45,8 @@ def database(folder: Path, *, durable: bool = True) -> dict[str, Any]:
         "PORT": str(access.postgres_port),
         _FOLDER: str(Path(folder).absolute()),
     }
+    databases.setdefault(Path(folder).absolute(), []).append(entry)
+    return entry
 
 
 def channel_layer(folder: Path) -> dict[str, Any]:
@@ -53,13 +54,13 @@ def channel_layer(folder: Path) -> dict[str, Any]:
     Needs the extra `redis`.
     """
     access = DataFolder(folder).access()
-    _layers.add(Path(folder).absolute())
     host = {
-        "address": f"redis://{LOOPBACK}:{access.redis_port}/0",
+        "address": redis_address(access),
         "password": Secret(access.redis_password),
         # redis-py 8 gives up on a socket that is silent for five seconds.
         "socket_timeout": None,
     }
+    redis_hosts.setdefault(Path(folder).absolute(), []).append(host)
     return {"BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer", "CONFIG": {"hosts": [host]}}
 
 
@@ -76,7 +77,16 @@ def started(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     place = os.getpid(), Path(folder)
     with _lock:
         if place not in _ports:
-            servers = {"postgres", "redis"} if place[1] in _layers else {"postgres"}
+            servers = {"postgres", "redis"} if place[1] in redis_hosts else {"postgres"}
             start(place[1], frozenset(servers), announce=True)
             _ports[place] = DataFolder(place[1]).access().postgres_port
         return {**entry, "PORT": str(_ports[place])}
+
+
+def _renew_lock() -> None:
+    """Give a forked child a lock of its own: a thread of its parent may hold the other one."""
+    global _lock
+    _lock = Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)

@@ -10,8 +10,9 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from sharding_app.embedded.entries import follow
 from sharding_app.embedded.errors import ServersError
-from sharding_app.embedded.folder import DataFolder
+from sharding_app.embedded.folder import DataFolder, unlock
 from sharding_app.embedded.holders import register, withdraw
 from sharding_app.embedded.processes import ProcessId, alive
 
@@ -59,6 +60,7 @@ def start(path: Path, servers: frozenset[str], *, announce: bool = False) -> Ser
     folder.access()
     with folder.lock():
         register(folder, servers)
+        _try_again(folder, servers)
         absent = tuple(sorted(servers - _running(folder)))
         if absent and announce:
             first = (
@@ -71,7 +73,16 @@ def start(path: Path, servers: frozenset[str], *, announce: bool = False) -> Ser
             _start_supervisor(folder)
     _wait(folder, servers)
     access = folder.access()
+    follow(folder.path, access)
     return Servers(access.database_url, access.redis_url, folder, absent)
+
+
+def _try_again(folder: DataFolder, servers: frozenset[str]) -> None:
+    """Forget why these servers did not start before: the user may have mended it."""
+    failures = folder.failures()
+    others = {name: sentence for name, sentence in failures.items() if name and name not in servers}
+    if others != failures:
+        folder.write(folder.failure_file, others)
 
 
 def _running(folder: DataFolder) -> set[str]:
@@ -89,11 +100,10 @@ def supervised(folder: DataFolder) -> bool:
     else:
         return False
     finally:
-        os.close(descriptor)
+        unlock(descriptor)
 
 
 def _start_supervisor(folder: DataFolder) -> None:
-    folder.failure_file.unlink(missing_ok=True)
     descriptor = os.open(folder.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         subprocess.run(
@@ -114,9 +124,9 @@ def _start_supervisor(folder: DataFolder) -> None:
 def _wait(folder: DataFolder, servers: frozenset[str]) -> None:
     deadline = time.monotonic() + _WAIT_SECONDS
     while not servers <= _running(folder):
-        failure = folder.read(folder.failure_file)
-        if failure is not None:
-            raise ServersError(failure["sentence"])
+        failures = folder.failures()
+        for name in sorted({"", *servers} & failures.keys()):
+            raise ServersError(failures[name])
         if not supervised(folder):
             raise ServersError(f"The servers' supervisor ended unexpectedly: see {folder.supervisor_log}")
         if time.monotonic() > deadline:

@@ -6,7 +6,8 @@ no longer wanted.
 It holds `supervisor.lock` for as long as it lives, so there is one for each folder and a killed one
 is noticed. The servers outlive it: the next supervisor finds them by pid and start time and takes
 them over. It looks at the list of users (`holders`) a few times a second, so a user killed with -9
-leaks nothing and stops no other user's servers. Once its folder has been removed or replaced, no
+leaks nothing and stops no other user's servers. A server that does not start is tried again for as
+long as a user wants it, and harms no other server. Once its folder has been removed or replaced, no
 process can use or end the servers any more: it ends them, and itself.
 """
 
@@ -17,7 +18,8 @@ import os
 import signal
 import sys
 import time
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sharding_app.embedded.account import reachable_place, server_account
@@ -32,7 +34,17 @@ from sharding_app.embedded.valkey import Valkey
 
 POLL_SECONDS = 0.25
 LINGER_SECONDS = 3.0
+AGAIN_SECONDS, AGAIN_MAX_SECONDS = 1.0, 30.0
+LOCK_SECONDS = 5.0
 KINDS: dict[str, type[Server]] = {Postgres.name: Postgres, Valkey.name: Valkey}
+
+
+@dataclass(slots=True)
+class Failing:
+    """A server that did not start: when it is tried again, and the pause after that."""
+
+    again_at: float
+    pause: float
 
 
 class Supervisor:
@@ -47,6 +59,8 @@ class Supervisor:
         self.asked_to_end = False
         self.server_objects: dict[str, Server] = {}
         """Those that this process has started: their children are waited for."""
+        self.failing: dict[str, Failing] = {}
+        """Those that did not start."""
 
     def there(self) -> bool:
         """Tell whether the folder is still the one whose lock we hold."""
@@ -88,10 +102,46 @@ class Supervisor:
         process = self.running.get(name)
         if process is not None and alive(process):
             return
-        server, self.running[name] = self.started(name)
-        self.record()
+        failing = self.failing.get(name)
+        if (
+            failing is not None
+            and time.monotonic() < failing.again_at
+            and self.folder.failures().get(name)  # a new user has cleared it, to try at once
+        ):
+            return
+        try:
+            self.start(name)
+        except (ServersError, OSError) as error:
+            self.failed(name, error)
+        else:
+            if self.failing.pop(name, None):
+                self.folder.change_failure(name, None)
+
+    def start(self, name: str) -> None:
+        """Start a server, and write down which process it is: else it would outlive all who know
+        it.
+        """
+        server, process = self.started(name)
+        self.running[name] = process
+        try:
+            self.record()
+        except ServersError:
+            del self.running[name]
+            server.end(process)
+            raise
         if isinstance(server, Postgres):
             server.settle()
+
+    def failed(self, name: str, error: Exception) -> None:
+        """Tell the server's users why it did not start."""
+        self.running.pop(name, None)
+        before = self.failing.get(name)
+        pause = AGAIN_SECONDS if before is None else min(before.pause * 2, AGAIN_MAX_SECONDS)
+        self.failing[name] = Failing(time.monotonic() + pause, pause)
+        with suppress(ServersError, OSError):  # the disk may be full
+            print(error, file=sys.stderr, flush=True)
+            sentence = str(error) if isinstance(error, ServersError) else f"{name} cannot be started: {error}"
+            self.folder.change_failure(name, sentence)
 
     def started(self, name: str, starts: int = STARTS) -> tuple[Server, ProcessId]:
         """Start a server, on another port if a process takes its own before it does."""
@@ -170,6 +220,22 @@ def _become_independent(started: int) -> None:
     os.close(started)
 
 
+def _locked(lock: int) -> bool:
+    """Lock the file, unless a supervisor has done so. A process that looks for one has it for a
+    moment only.
+    """
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        else:
+            return True
+
+
 def main(path: str) -> None:
     """Go into the background, then supervise; end quietly if another process does already."""
     folder = DataFolder(Path(path))
@@ -181,9 +247,7 @@ def main(path: str) -> None:
         return
     os.close(ready)
     lock = os.open(folder.supervisor_lock, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not _locked(lock):
         return
     os.ftruncate(lock, 0)
     os.write(lock, str(os.getpid()).encode())  # for people and tests; the lock itself is what counts
@@ -193,12 +257,13 @@ def main(path: str) -> None:
     def ask_to_end(_number: int, _frame: object) -> None:
         supervisor.asked_to_end = True
 
-    signal.signal(signal.SIGTERM, ask_to_end)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, ask_to_end)
     try:
         supervisor.run()
     except ServersError as error:
         if supervisor.there():
-            folder.write(folder.failure_file, {"sentence": str(error)})
+            folder.change_failure("", str(error))
     finally:
         supervisor.end_all()
 

@@ -47,7 +47,6 @@ class Valkey(Server):
             "daemonize no",
             'save ""',
             "appendonly no",
-            f'dir "{self.home}"',
         ]
         return "\n".join(lines).encode() + b"\n"
 

@@ -13,6 +13,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -34,12 +35,14 @@ from sharding_app.embedded import (
 )
 from sharding_app.embedded.account import Account, _sweep, read_small, server_account
 from sharding_app.embedded.binaries import find_postgres, find_valkey, readable_postgres, readable_valkey
+from sharding_app.embedded.holders import withdraw
 from sharding_app.embedded.own import OwnServer
 from sharding_app.embedded.ports import free_port, port_is_free
 from sharding_app.embedded.postgres import Postgres
 from sharding_app.embedded.processes import ProcessId, alive, identify
-from sharding_app.embedded.starting import supervised
-from sharding_app.embedded.supervisor import LINGER_SECONDS, Supervisor
+from sharding_app.embedded.starting import start, supervised
+from sharding_app.embedded.supervisor import LINGER_SECONDS, Supervisor, _locked
+from sharding_app.embedded.valkey import Valkey
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLDER = """
@@ -698,6 +701,23 @@ def test_a_killed_postgres_comes_back_beside_a_backend_that_computes(folder: Pat
         assert running(folder)["redis"] == before["redis"]
 
 
+def test_a_server_that_does_not_start_harms_no_other_and_is_tried_again(folder: Path) -> None:
+    files = DataFolder(folder)
+    start(folder, frozenset({"postgres"}))
+    before = running(folder)
+    obstacle = Path(files.access().place or folder) / "redis"
+    obstacle.write_text("a file where a folder should be")
+    with pytest.raises(ServersError, match=r"redis cannot be started: .*Not a directory"):
+        ensure_servers(folder)
+    assert running(folder) == before
+    assert start(folder, frozenset({"postgres"})).started == ()
+    obstacle.unlink()
+    wait_until(lambda: set(running(folder)) == {"postgres", "redis"})
+    wait_until(lambda: files.failures() == {})
+    with files.lock():
+        withdraw(files)
+
+
 @pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="only /proc tells where a process works")
 def test_a_pid_file_whose_pid_another_server_has_now_is_stale(folder: Path, started: Path) -> None:
     """As after a reboot, where processes get the pids of others."""
@@ -709,3 +729,35 @@ def test_a_pid_file_whose_pid_another_server_has_now_is_stale(folder: Path, star
     server_account(home).run("cat >data/postmaster.pid", cwd=home, text=lines.encode())
     with holder(folder) as user:
         assert first_line(user).startswith("postgresql://"), (folder / "failure.json").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
+def test_a_supervisor_that_is_asked_to_end_ends_the_servers(folder: Path, number: signal.Signals) -> None:
+    with holder(folder) as user:
+        first_line(user)
+        before = running(folder)
+        os.kill(supervisor_of(folder), number)
+        wait_until(lambda: not any(alive(process) for process in before.values()), 60)
+
+
+def test_a_process_that_looks_for_a_supervisor_keeps_none_from_starting(tmp_path: Path) -> None:
+    descriptors = [os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT) for _ in range(2)]
+    try:
+        fcntl.flock(descriptors[0], fcntl.LOCK_EX)
+        timer = threading.Timer(0.2, fcntl.flock, (descriptors[0], fcntl.LOCK_UN))
+        timer.start()
+        assert _locked(descriptors[1])
+        timer.join()
+    finally:
+        for each in descriptors:
+            os.close(each)
+
+
+def test_redis_starts_in_a_folder_of_any_name(tmp_path: Path) -> None:
+    place = tmp_path / 'quo"te \\x41 ü'
+    place.mkdir()
+    for each in [place, *place.parents]:
+        if each.stat().st_uid == os.geteuid() and not each.stat().st_mode & 0o001:
+            each.chmod(each.stat().st_mode | 0o011)
+    server = Valkey(place, free_port(), "a-password", tmp_path / "log", server_account())
+    server.end(server.start())
