@@ -112,13 +112,18 @@ def _start_supervisor(folder: DataFolder) -> None:
             stdout=descriptor,
             stderr=descriptor,
             cwd=_ROOT,
-            env={**os.environ, "PYTHONPATH": str(_ROOT)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(_import_path())},
             check=True,
         )
     except subprocess.CalledProcessError as error:
         raise ServersError(f"The servers' supervisor did not start: see {folder.supervisor_log}") from error
     finally:
         os.close(descriptor)
+
+
+def _import_path() -> list[str]:
+    """Return where this process finds its modules: not all of it may be the interpreter's own."""
+    return [*(os.path.abspath(each) for each in sys.path if each), str(_ROOT)]
 
 
 def _wait(folder: DataFolder, servers: frozenset[str]) -> None:
