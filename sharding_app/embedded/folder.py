@@ -112,7 +112,10 @@ class DataFolder:
                 pass  # made before, or another process was quicker
             else:
                 self.path.chmod(0o711 if os.geteuid() == 0 else 0o700)
-            self.holders.mkdir(mode=0o700, exist_ok=True)
+            if not self.holders.is_dir():
+                self.holders.mkdir(mode=0o700, exist_ok=True)
+                if (owner := self._other_owner()) is not None:
+                    os.lchown(self.holders, *owner)
             if not self.unversioned.exists():
                 self._replace(self.unversioned, "*\n")
         except PermissionError as error:
@@ -123,11 +126,33 @@ class DataFolder:
         except OSError as error:
             raise ServersError(f"{self.path} cannot be a data folder: {error}. Name another one.") from error
 
+    def open(self, file: Path, flags: int) -> int:
+        """Open one of the files, made if need be, for its owner's eyes alone; return the
+        descriptor.
+        """
+        flags |= os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            descriptor = os.open(file, flags | os.O_EXCL, 0o600)
+        except FileExistsError:
+            if flags & os.O_EXCL:
+                raise
+            return os.open(file, flags, 0o600)
+        if (owner := self._other_owner()) is not None:
+            os.fchown(descriptor, *owner)
+        return descriptor
+
+    def _other_owner(self) -> tuple[int, int] | None:
+        """Return to whom root leaves what it makes: the folder's owner. A command that was run once
+        as root would shut that user out.
+        """
+        status = self.path.stat()
+        return (status.st_uid, status.st_gid) if os.geteuid() == 0 != status.st_uid else None
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Exclude every other process of this folder; a killed one lets go by itself."""
         self.make()
-        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = self.open(self.path / "lock", os.O_RDWR)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
@@ -197,11 +222,10 @@ class DataFolder:
     def _anew(self) -> str:
         return f"Bring it back from a copy, or remove {self.path} to begin anew, without its data."
 
-    @staticmethod
-    def _replace(file: Path, text: str, *, lasting: bool = False) -> None:
+    def _replace(self, file: Path, text: str, *, lasting: bool = False) -> None:
         fresh = file.with_name(f"{file.name}.{secrets.token_hex(4)}.new")
         try:
-            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            descriptor = self.open(fresh, os.O_WRONLY | os.O_EXCL)
             with os.fdopen(descriptor, "w") as stream:
                 stream.write(text)
                 if lasting:

@@ -92,7 +92,7 @@ def _running(folder: DataFolder) -> set[str]:
 
 def supervised(folder: DataFolder) -> bool:
     """Tell whether a supervisor lives: it alone holds this lock."""
-    descriptor = os.open(folder.supervisor_lock, os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = folder.open(folder.supervisor_lock, os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -104,7 +104,7 @@ def supervised(folder: DataFolder) -> bool:
 
 
 def _start_supervisor(folder: DataFolder) -> None:
-    descriptor = os.open(folder.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    descriptor = folder.open(folder.supervisor_log, os.O_WRONLY | os.O_APPEND)
     try:
         subprocess.run(
             [sys.executable, "-m", "sharding_app.embedded.supervisor", str(folder.path)],
@@ -123,7 +123,7 @@ def _start_supervisor(folder: DataFolder) -> None:
 
 def _import_path() -> list[str]:
     """Return where this process finds its modules: not all of it may be the interpreter's own."""
-    return [*(os.path.abspath(each) for each in sys.path if each), str(_ROOT)]
+    return [*(str(Path(each).absolute()) for each in sys.path if each), str(_ROOT)]
 
 
 def _wait(folder: DataFolder, servers: frozenset[str]) -> None:

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sharding_app.embedded.account import reachable_place, server_account
+from sharding_app.embedded.account import reachable_place, server_account, use_place
 from sharding_app.embedded.errors import ServersError
 from sharding_app.embedded.folder import ADMINISTRATOR, Access, DataFolder
 from sharding_app.embedded.holders import wanted
@@ -175,13 +175,16 @@ class Supervisor:
         """Describe a server, whether or not it runs: where its data is, and who it runs as."""
         access = self.folder.access()
         place = Path(access.place) if access.place else self.folder.path
-        account = server_account(place / Postgres.name)
+        account = server_account(place / Postgres.name, self.folder.path)
         if not access.place:
             place = reachable_place(self.folder.path, account)
             if place != self.folder.path:
                 self.folder.change_access(replace(access, place=str(place)))
+        if place != self.folder.path:
+            use_place(place, self.folder.path)
         password = access.postgres_password if name == Postgres.name else access.redis_password
         log = self.folder.path / f"{name}.log"
+        os.close(self.folder.open(log, os.O_WRONLY))
         server = KINDS[name](place, self.port(name, access), password, log, account)
         if isinstance(server, Postgres):
             server.administrator = ADMINISTRATOR, access.postgres_admin_password
@@ -246,7 +249,7 @@ def main(path: str) -> None:
         os.read(ready, 1)
         return
     os.close(ready)
-    lock = os.open(folder.supervisor_lock, os.O_RDWR | os.O_CREAT, 0o600)
+    lock = folder.open(folder.supervisor_lock, os.O_RDWR)
     if not _locked(lock):
         return
     os.ftruncate(lock, 0)

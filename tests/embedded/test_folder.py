@@ -6,7 +6,9 @@ import errno
 import fcntl
 import json
 import os
+import pwd
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from sharding_app.embedded import DataFolder, ServersError, database, settings
+from sharding_app.embedded.account import Account, server_account
 from sharding_app.embedded.entries import follow
 from sharding_app.embedded.holders import register, wanted
-from sharding_app.embedded.starting import supervised
+from sharding_app.embedded.starting import _import_path, supervised
 
 
 @contextmanager
@@ -129,6 +132,28 @@ def test_a_child_that_is_forked_while_servers_start_can_start_them_itself() -> N
             os._exit(0 if settings._lock.acquire(blocking=False) else 1)
         _, status = os.waitpid(child, 0)
     assert status == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root works in the folder of another user")
+def test_a_command_of_root_does_not_shut_the_folders_owner_out(tmp_path: Path) -> None:
+    files = DataFolder(tmp_path / "data")
+    files.path.mkdir()
+    owner = pwd.getpwnam("daemon")
+    os.chown(files.path, owner.pw_uid, owner.pw_gid)
+    access = files.access()
+    with files.lock():
+        register(files, frozenset({"postgres"}))
+    files.change_access(access)
+    assert not supervised(files)
+    found = {each: each.stat().st_uid for each in files.path.rglob("*")}
+    assert len(found) == 6
+    assert set(found.values()) == {owner.pw_uid}
+    assert server_account(files.path / "postgres", files.path) == Account(owner.pw_uid, owner.pw_gid)
+
+
+def test_the_supervisor_finds_the_modules_that_its_starter_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", ["", "beside", "/opt/libraries"])
+    assert _import_path()[:2] == [str(Path("beside").absolute()), "/opt/libraries"]
 
 
 def test_entries_follow_a_port_that_was_changed(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from sharding_app.embedded import (
     ServersError,
     ensure_servers,
 )
-from sharding_app.embedded.account import Account, _sweep, read_small, server_account
+from sharding_app.embedded.account import Account, _sweep, read_small, server_account, use_place
 from sharding_app.embedded.binaries import find_postgres, find_valkey, readable_postgres, readable_valkey
 from sharding_app.embedded.holders import withdraw
 from sharding_app.embedded.own import OwnServer
@@ -326,6 +326,9 @@ def test_servers_end_when_their_folder_is_gone(folder: Path, how: str) -> None:
         wait_until(lambda: not any(alive(each) for each in [*before.values(), supervisor]), 60)
         assert folder.exists() is (how == "replaced")
     if place and how == "removed":
+        _sweep(Path(place).parent)
+        assert Path(place).exists(), "its folder may have been moved, as this one was"
+        os.utime(Path(place) / "used", (0, 0))
         # Another process that starts servers may be sweeping it at this moment.
         _sweep(Path(place).parent)
         wait_until(lambda: not Path(place).exists())
@@ -618,6 +621,29 @@ def test_own_servers_end_with_a_killed_test() -> None:
         assert server is not None
         process.kill()
     wait_until(lambda: not alive(server))
+
+
+def test_a_place_that_is_gone_is_said_and_not_made_anew(tmp_path: Path) -> None:
+    place, folder = tmp_path / "place", tmp_path / "moved"
+    with pytest.raises(
+        ServersError, match=f"data of {folder} was in {place}, which is gone. Remove {folder}"
+    ):
+        use_place(place, folder)
+    (tmp_path / "target").mkdir()
+    place.symlink_to(tmp_path / "target")
+    with pytest.raises(ServersError, match="which is gone"):
+        use_place(place, folder)
+    place.unlink()
+    place.mkdir()
+    use_place(place, folder)
+    assert (place / "belongs-to").read_text() == str(folder)
+
+
+def test_data_of_another_major_version_are_said_so() -> None:
+    with pytest.raises(
+        ServersError, match=r"PostgreSQL 9 made the data folder.*Install the version of the wheel"
+    ):
+        find_postgres(9)
 
 
 def test_places_of_folders_that_are_gone_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
