@@ -3,13 +3,13 @@
 import os
 
 from channels.routing import ProtocolTypeRouter, URLRouter
+from django.conf import settings
 from django.core.asgi import get_asgi_application
 
-from project.settings.base import DATA_FOLDER
 from sharding_app.embedded import ensure_servers
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings.demo")
-ensure_servers(DATA_FOLDER)
+ensure_servers(settings.DATA_FOLDER)
 
 http = get_asgi_application()
 
