@@ -102,7 +102,7 @@ def test_a_run_that_was_interrupted_is_gone_on_with(monkeypatch: pytest.MonkeyPa
     with secrets(NEW, OLD):
         with monkeypatch.context() as patch:
             patch.setattr(Subjects, "rows", killed)
-            with pytest.raises(KeyboardInterrupt):
+            with pytest.raises(CommandError, match="Interrupted"):
                 run("--yes")
         with pytest.raises(CommandError, match="2 keys under an old secret"):
             run("--check")
