@@ -142,8 +142,8 @@ class DataFolder:
         return descriptor
 
     def _other_owner(self) -> tuple[int, int] | None:
-        """Return to whom root leaves what it makes: the folder's owner. A command that was run once
-        as root would shut that user out.
+        """Return the owner of files that root makes: that of the folder. Otherwise a command that
+        was run once as root would shut that user out.
         """
         status = self.path.stat()
         return (status.st_uid, status.st_gid) if os.geteuid() == 0 != status.st_uid else None

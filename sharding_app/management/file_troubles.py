@@ -1,4 +1,4 @@
-"""What is wrong with a file, or with standard output, as one sentence for the operator."""
+"""Errors of a file, or of standard output, as one sentence for the operator."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

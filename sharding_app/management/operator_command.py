@@ -87,7 +87,7 @@ def valid_id(text: str) -> str:
 
 
 def mute_output() -> None:
-    """Let what standard output still holds back go nowhere: at its end the process would complain
+    """Drop the text that standard output still holds back: at its end the process would complain
     about it once more, with an exit code of its own.
     """
     with suppress(OSError, ValueError):  # a stream of a test has no file

@@ -253,8 +253,8 @@ def go_on(path: Path, header: Header) -> EventLine | None:
 
 
 def _refuse_foreign(path: Path, text: bytes, header: Header) -> None:
-    """Refuse a file that has neither the line of a type, nor the beginning of ours alone: what
-    stands in it would be cut off, or have no beginning. `text` is from its first bytes.
+    """Refuse a file that has neither the line of a type, nor the beginning of ours alone: its
+    text would be cut off, or have no beginning. `text` is from its first bytes.
     """
     line = text.partition(b"\n")[0]
     if len(line) < len(text):

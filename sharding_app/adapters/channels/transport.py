@@ -14,7 +14,7 @@ hear two probes, it drops the layer's connections and starts again, until it hea
 patience. If its probes arrive late, as on a machine without a free processor, it listens for
 longer, up to twice as long as the last one took.
 
-A Redis server that becomes a replica without cutting its clients still takes what is published, and
+A Redis server that becomes a replica without cutting its clients still takes messages, and
 gives it to its own clients alone. So a process hears itself there, and reaches no other one. With
 the pub/sub layer the transport asks for the server's role now and then, and a replica counts as
 deafness. The core layer's sends are writes, which a replica refuses.
@@ -348,7 +348,7 @@ class ChannelsTransport:
         except Exception as error:  # noqa: BLE001  (it may know no HELLO, or not permit it)
             logger.debug("no role is told: %r", error, extra={"action": "transport.no_role"})
             return ""
-        return "its Redis is a replica: what is published there reaches no process at the master"
+        return "its Redis is a replica: messages that are published there reach no process at the master"
 
     async def _probe(self, pump: asyncio.Task[None], waits: Sequence[float]) -> str:
         """Send probes to ourselves until we hear anything; else return the reason."""

@@ -218,7 +218,7 @@ def bounded_reads(alias: str | None = None, *, has_other_rows: bool = False) -> 
 
     Raises ReadTooLong if it ended one. The limits are local to a transaction, so they hold behind a
     transaction pooler too, and leave nothing on the connection. `has_other_rows`: the block reads
-    rows of the project too, which may have policies of their own, so it gets what they leave.
+    rows of the project too, which may have policies of their own, so it gets those that they leave.
     """
     alias = alias or journal_alias()
     connection = connections[alias]

@@ -47,7 +47,7 @@ class Command(DatabaseCommand):
         subject, path = valid_id(options["id"]), options["to"]
         if path is None and self.as_json:
             raise refused("--json needs a file: add --to FILE.")
-        with told(path, "What was written is not whole.", "No file was made."):
+        with told(path, "It is not whole.", "No file was made."):
             self._export(subject, path, yes=options["yes"])
 
     def _export(self, subject: str, path: Path | None, *, yes: bool) -> None:

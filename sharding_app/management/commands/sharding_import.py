@@ -166,7 +166,7 @@ class Command(DatabaseCommand):
 
 
 def _state(path: Path) -> tuple[int, ...]:
-    """Return what changes with a file: it is read again behind its check."""
+    """Return facts that change with a file: it is read again behind its check."""
     found = path.stat()
     return found.st_ino, found.st_size, found.st_mtime_ns
 

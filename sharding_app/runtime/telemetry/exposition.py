@@ -34,13 +34,13 @@ class Family(NamedTuple):
 class Rising:
     """Keeps a process's counters from falling between two readings.
 
-    Some are sums over links, and lose what a link had counted when it ends. To Prometheus a fall is
+    Some are sums over links, and lose the counts of a link when it ends. To Prometheus a fall is
     a new beginning at zero, so that all that is left would count as an increase.
     """
 
     def __init__(self) -> None:
         self._read: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[float, float]] = {}
-        "Of each sample the last value, and what it had lost by then."
+        "Of each sample the last value, and its losses by then."
 
     def __call__(self, families: Iterable[Family]) -> list[Family]:
         return [self._kept(each) if each.kind == "counter" else each for each in families]

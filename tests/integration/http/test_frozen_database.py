@@ -1,5 +1,5 @@
 """A server of the cluster's database that is frozen: its connections stay open, and no answer
-comes. What watches over the site says so, and holds up no thread.
+comes. The checks of the site say so, and hold up no thread.
 """
 
 from __future__ import annotations

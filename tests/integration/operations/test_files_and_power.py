@@ -1,4 +1,4 @@
-"""What is on the disk when the machine crashes."""
+"""Files on the disk after a crash of the machine."""
 
 from __future__ import annotations
 

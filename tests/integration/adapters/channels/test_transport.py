@@ -421,7 +421,7 @@ async def test_a_receiver_that_was_opened_twice_and_cut_off_hears_again(
 async def test_a_server_that_becomes_a_replica_and_keeps_its_clients_is_left(
     kind: str, servers: Servers, own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is published there reaches its own clients alone: a process still hears itself."""
+    """Its messages reach its own clients alone: a process still hears itself."""
     monkeypatch.setattr(module, "ROLE_SECONDS", 0.1)
     other, name = urlsplit(servers.redis_url), a_channel()
     server: Any = aioredis.Redis.from_url(own_redis.url)
