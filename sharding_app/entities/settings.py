@@ -9,13 +9,12 @@ from typing import Any
 
 from sharding_app.errors import DeclarationError
 from sharding_app.protocol.allocation.strategy import ShardAllocationStrategy
+from sharding_app.protocol.call import LONGEST_SECONDS
 from sharding_app.protocol.passivation.strategy import Passivation, passivation
 from sharding_app.protocol.supervision import Supervision
 
 LONGEST_DAYS = 365_000
 """The server's timestamps can take it off the present time."""
-LONGEST_SECONDS = 1e9
-"""Clocks can add it to the present time, or take it off."""
 LARGEST_NUMBER = 2**63 - 1
 """PostgreSQL takes no larger whole number."""
 

@@ -18,9 +18,10 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Literal, get_args
 
+from sharding_app.protocol.call import LONGEST_SECONDS
+
 Directive = Literal["restart", "resume", "stop", "escalate"]
 DIRECTIVES: tuple[str, ...] = get_args(Directive)
-LONGEST_SECONDS = 1e9
 
 
 class Supervision:

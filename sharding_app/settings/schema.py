@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 from sharding_app.entities.settings import (
     LARGEST_NUMBER,
     LONGEST_DAYS,
-    LONGEST_SECONDS,
     ShardingSettings,
 )
 from sharding_app.protocol.allocation.least_shards import LeastShardAllocation
 from sharding_app.protocol.allocation.strategy import ShardAllocationStrategy
 from sharding_app.protocol.allocation.threshold import ThresholdAllocation
+from sharding_app.protocol.call import LONGEST_SECONDS
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
 from sharding_app.protocol.delivery.deliveries import BackOff
 from sharding_app.protocol.journals import CLUSTERS_OWN
