@@ -2,7 +2,7 @@
 
 It obeys lines on its standard input, and answers each with one line when it is done:
 
-`warm`                       call every entity once
+`warm`                       call every entity once, and measure the rate that can be carried
 `go`                         begin
 `probe a,b,c`                one append to each, at once
 `halt`                       stop the rate, wait for the calls under way
@@ -14,7 +14,9 @@ It obeys lines on its standard input, and answers each with one line when it is 
 `stall entity seconds`       let the entity hold its node's event loop
 `swell entity megabytes`     let the entity ask for memory
 
-When its input ends, it ends. The rate does not wait for answers, so an outage does not hide.
+When its input ends, it ends. The rate does not wait for answers, so an outage does not hide. It is
+no more than the machine can carry, which may be busy with other things as well: no judge could tell
+a call that waits behind ever more calls from a lost one.
 """
 
 import argparse
@@ -45,6 +47,10 @@ TICK_SECONDS = 0.01
 SINGLETON_SECONDS = 0.1
 HASTY_SECONDS = 0.4
 MAX_ATTEMPTS = 5
+TRIED_SECONDS = 1.0
+"""Time of calls at the full rate by which the load measures what the cluster can carry."""
+LATE_SECONDS = 0.25
+"""Where the last of these calls is answered later than this, the rate is too high."""
 NOT_TAKEN = {"buffer_full", "no_host", "stopped"}
 
 
@@ -53,6 +59,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--rate", type=float, default=300.0)
+    parser.add_argument("--share", type=float, default=1.0, help="of the rates, until `warm` measures it")
     parser.add_argument("--entities", type=int, default=1000)
     parser.add_argument(
         "--hot", type=int, default=20, help="the number of entities that get a fifth of the calls"
@@ -73,6 +80,14 @@ def round_file(out: Path, round_number: int) -> Path:
     return out.with_stem(f"{out.stem}-{round_number}") if round_number else out
 
 
+def share_of(late: float) -> float:
+    """Return the share of the full rate that the cluster can carry, and half of its work to spare.
+
+    `late`: seconds from the end of the calls at the full rate to the last of their answers.
+    """
+    return 1.0 if late <= LATE_SECONDS else TRIED_SECONDS / (TRIED_SECONDS + late) / 2
+
+
 def payments_file(out: Path) -> Path:
     """Return the file of the orders to accounts beside the history of a round."""
     return out.with_name(f"payments-{out.name}")
@@ -90,6 +105,7 @@ class Load:
         self.options = options
         self.chance = random.Random(options.seed)
         self.numbers = 0
+        self.share = options.share
         self.running = False
         self.tasks: set[asyncio.Task[None]] = set()
         self.under_way: dict[int, float] = {}
@@ -183,15 +199,26 @@ class Load:
         """Begin calls at the rate, whatever their outcome."""
         began, issued = time.monotonic(), 0
         while self.running:
-            due = int((time.monotonic() - began) * self.options.rate)
+            due = int((time.monotonic() - began) * self.options.rate * self.share)
             while issued < due:
                 issued += self.one_choice()
             await asyncio.sleep(TICK_SECONDS)
 
+    async def lateness(self) -> float:
+        """Call at the full rate for a while; return how late the last answer is."""
+        self.running = True
+        self.start(self.steadily())
+        await asyncio.sleep(TRIED_SECONDS)
+        self.running = False
+        due = time.monotonic()
+        while self.tasks:
+            await asyncio.wait(list(self.tasks))
+        return time.monotonic() - due
+
     async def pay_steadily(self) -> None:
         """Begin orders to accounts at their rate, whatever their outcome."""
         while self.running:
-            await asyncio.sleep(1.0 / self.options.payments)
+            await asyncio.sleep(1.0 / (self.options.payments * self.share))
             self.start(self.payments.next())
 
     async def call_the_singleton(self) -> None:
@@ -239,8 +266,9 @@ class Load:
         match word:
             case "warm":
                 calls = await asyncio.gather(*(self.call(each, "append") for each in self.entities))
+                self.share = share_of(await self.lateness())
                 bad = [each for each in calls if each.outcome != "ok"]
-                return f"warm {len(bad)} {bad[0].error if bad else ''}"
+                return f"warm {len(bad)} {self.share:.3f} {bad[0].error if bad else ''}"
             case "go":
                 self.running = True
                 self.start(self.steadily())

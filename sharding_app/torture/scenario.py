@@ -101,6 +101,8 @@ class Scenario(Generic[C]):
         self.registry = Registry(self._shard_of)
         self.load: Load
         self.entities = 1000
+        self.share = 1.0
+        "Of the wanted rates: what the machine can carry."
         self.round_number = 0
         self.passed = False
         self.patience = PATIENT_SECONDS
@@ -129,8 +131,10 @@ class Scenario(Generic[C]):
 
     def warm(self) -> None:
         answer = self.load.order("warm")
-        if not answer.startswith("warm 0"):
+        _, bad, share, *_ = answer.split()
+        if bad != "0":
             raise Broken(f"not every entity answered at the beginning: {answer}")
+        self.share = float(share)
         self.load.order("go")
 
     def names(self) -> list[str]:
@@ -230,6 +234,8 @@ class Scenario(Generic[C]):
         )  # fmt: skip
         report = self.report
         report.calls, report.events = len(calls), len(rows)
+        if self.share < 1.0:
+            report.figures["share of the wanted rate that the machine could carry"] = self.share
         for call in calls:
             report.outcomes[call.outcome] = report.outcomes.get(call.outcome, 0) + 1
         for fault in report.faults:

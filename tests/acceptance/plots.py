@@ -220,7 +220,8 @@ def begin_with_a_deaf_caller(run: Scenario) -> None:
     run.begin("a", "b", "c", rate=200)
     redis, postgres = cluster.proxy(CALLER, "redis"), cluster.proxy(CALLER, "postgres")
     caller = cluster.start_load(
-        {"redis": redis, "postgres": postgres}, rate=150, entities=run.entities, only_reads=1, patience=run.patience
+        {"redis": redis, "postgres": postgres}, rate=150, share=run.share, entities=run.entities, only_reads=1,
+        patience=run.patience,
     )  # fmt: skip
     caller.order("go")
     run.go_on(1)

@@ -57,7 +57,12 @@ class Command(ShardingCommand):
         )
         parser.add_argument("--seed", type=int, help="the same seed makes the same faults in the same order")
         parser.add_argument("--nodes", type=count, default=NODES, help=f"number of nodes (default: {NODES})")
-        parser.add_argument("--rate", type=positive, default=300.0, help="calls per second (default: 300)")
+        parser.add_argument(
+            "--rate",
+            type=positive,
+            default=300.0,
+            help="calls per second at most (default: 300); fewer where the cluster cannot carry them",
+        )
         parser.add_argument(
             "--entities", type=count, default=1000, help="number of entities per round (default: 1000)"
         )

@@ -4,7 +4,9 @@ import asyncio
 from pathlib import Path
 from typing import Any, cast
 
-from sharding_app.torture.load import Load, parse
+import pytest
+
+from sharding_app.torture.load import LATE_SECONDS, TRIED_SECONDS, Load, parse, share_of
 
 
 class Register:
@@ -53,3 +55,12 @@ def test_the_oldest_call_under_way_is_told(tmp_path: Path) -> None:
         load.payments._file.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("late", "share"),
+    [(0.0, 1.0), (LATE_SECONDS, 1.0), (TRIED_SECONDS, 0.25), (9 * TRIED_SECONDS, 0.05)],
+)
+def test_the_rate_is_one_that_the_machine_can_carry(late: float, share: float) -> None:
+    """Calls of one second that take two: half of the rate is carried, and half of that asked."""
+    assert share_of(late) == pytest.approx(share)
