@@ -5,6 +5,7 @@ again: it finds its work done, and does not say so before the standby has it.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -138,16 +139,22 @@ def other(servers: Servers) -> Iterator[Params]:
         yield params
 
 
-def cut_before(watched: Watched, patched: pytest.MonkeyPatch, where: Any, name: str) -> None:
-    """Let the standby be away from the first call of a function with the watched database on."""
+def cut_before(watched: Watched, patched: pytest.MonkeyPatch, where: Any, name: str) -> threading.Event:
+    """Let the standby be away from the first call of a function with the watched database on.
+
+    The event is set then. Earlier waits for the standby end by themselves.
+    """
     real = getattr(where, name)
+    is_cut = threading.Event()
 
     def cut(connection: Any, *args: Any, **options: Any) -> Any:
         if connection.info.dbname == watched.params["dbname"]:
             watched.pair.cut()
+            is_cut.set()
         return real(connection, *args, **options)
 
     patched.setattr(where, name, cut)
+    return is_cut
 
 
 @pytest.mark.parametrize("journal", ["", "b"])
@@ -163,8 +170,9 @@ def test_an_erasure_that_finds_nothing_waits_for_the_standby(
         return erase(two.own, TYPE, entity, "me", 1.0, bool, two.further)[1]
 
     with monkeypatch.context() as patched:
-        cut_before(watched, patched, deletion, "_erase")
+        is_cut = cut_before(watched, patched, deletion, "_erase")
         first = watched.begin(work)
+        assert is_cut.wait(SECONDS)
         watched.interrupt(first)
     assert watched.ends_with_the_standby(watched.begin(work)) == Erasure()
 
