@@ -21,6 +21,8 @@ from sharding_app.processes.child_processes import up_line
 from sharding_app.torture.load import round_file
 
 START_SECONDS = 30.0
+slack = 1.0
+"""Factor of each limit of `until`. Our tests raise it where suites share the machine."""
 INSTANCES = "SHARDING_TORTURE_INSTANCES"
 """Environment variable with the name of the file to which instances report."""
 EPOLL_WAITS = {"x86_64": {232, 281, 441}, "aarch64": {22, 441}}
@@ -61,6 +63,7 @@ def until(condition: Callable[[], Any], seconds: float, what: str, pause: float 
 
     While the database does not answer, the condition is not met. It may be restarting.
     """
+    seconds *= slack
     deadline = time.monotonic() + seconds
     while True:
         with suppress(NoAnswer):

@@ -11,12 +11,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from sharding_app.torture import processes
 from tests.acceptance.cluster import Servers
 from tests.acceptance.faults import standby_again
 from tests.acceptance.machine import missing
 from tests.acceptance.scenario import REPORT_FOLDER, REPORTS, Scenario
+from tests.support.slack import SLACK
 
 NewScenario = Callable[..., Scenario]
+processes.slack = SLACK
 
 
 @pytest.fixture(scope="session")

@@ -20,10 +20,12 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
+from tests.support.slack import SLACK
+
 T = TypeVar("T")
 Theme = Literal["light", "dark"]
 WIDE, PHONE = (1280, 900), (375, 812)
-SECONDS = 10.0
+SECONDS = 10.0 * SLACK
 MOST_TABS = 80
 MORE_OF_THE_SAME = "[data-map-table] tr:nth-child(n+20), #sh-map g:nth-child(n+60)"
 """Of a thousand shards axe need not look at each: it would take ten seconds."""

@@ -107,7 +107,7 @@ async def homed(world: World, shards: dict[int, int], home: str = "home", config
     return number
 
 
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 60.0) -> None:
     """Wait for a condition, with a deadline."""
     async with asyncio.timeout(seconds):
         while not await condition():  # noqa: ASYNC110 - what is waited for happens in a server

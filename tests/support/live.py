@@ -25,6 +25,7 @@ from sharding_app.embedded.processes import children as child_processes
 from sharding_app.embedded.processes import identify
 from tests.support import forks
 from tests.support.scratch import empty_tables, scratch_database
+from tests.support.slack import SLACK
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = "tests.badinput.settings"
@@ -34,6 +35,7 @@ UP_SECONDS = 60.0
 
 def until(condition: Callable[[], Any], seconds: float, what: str) -> Any:
     """Wait for a condition with a deadline; return what it returned."""
+    seconds *= SLACK
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         if time.monotonic() > deadline:
@@ -99,7 +101,7 @@ class Program:
 
     def ended(self, seconds: float = 40.0) -> int:
         try:
-            code = self.process.wait(seconds)
+            code = self.process.wait(seconds * SLACK)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it does not end; it said:\n{self.text}") from None
         self._reader.join(seconds)
@@ -158,7 +160,10 @@ class Live:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command of manage.py to its end."""
         return forks.run(
-            [sys.executable, "manage.py", *arguments], cwd=ROOT, env=self.environment(**more), timeout=seconds
+            [sys.executable, "manage.py", *arguments],
+            cwd=ROOT,
+            env=self.environment(**more),
+            timeout=seconds * SLACK,
         )
 
     def program(self, *arguments: str, **more: str) -> Program:

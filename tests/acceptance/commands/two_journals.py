@@ -32,7 +32,7 @@ for each in {EVERY!r}:
     for _ in range(3):
         Purse.ref(each, command_id=f'id-{{each}}-{{_}}').sync.pay(1)
 """
-AGAIN = "from tests.acceptance.purses.entities import Purse; print(Purse.ref({0!r}).sync.pay(1))"
+AGAIN = "from tests.acceptance.purses.entities import Purse; print(Purse.ref({0!r}, timeout=60).sync.pay(1))"
 PAGES = """
 import sys
 from django.contrib.auth import get_user_model

@@ -44,7 +44,7 @@ def _keys() -> Iterator[None]:
 
 def until(met: Callable[[], Any]) -> None:
     pause = threading.Event()
-    for _ in range(200):
+    for _ in range(1200):
         if met():
             return
         pause.wait(0.05)

@@ -26,7 +26,7 @@ async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MemoryCluste
             yield made
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait for a condition, not for a time."""
     deadline = asyncio.get_running_loop().time() + seconds
     while not condition():

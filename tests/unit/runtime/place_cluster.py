@@ -35,7 +35,7 @@ def id_in(shard: int) -> str:
     return next(str(number) for number in range(1000) if shard_of(str(number), SHARDS) == shard)
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait for a condition, not for a time."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - what is waited for has no event

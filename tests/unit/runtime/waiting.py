@@ -13,7 +13,7 @@ async def travel(seconds: float) -> None:
     await loop.travel(seconds)
 
 
-async def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     """Let time pass until that is so."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds

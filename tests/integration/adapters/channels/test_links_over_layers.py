@@ -75,7 +75,7 @@ async def two(**limits: Any) -> AsyncIterator[tuple[Peer, Peer]]:
             await peer.transport.close()
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     for _ in range(int(seconds / 0.005)):
         if condition():
             return

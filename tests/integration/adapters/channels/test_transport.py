@@ -67,7 +67,7 @@ async def received(transport: ChannelsTransport, seconds: float = 5.0) -> bytes:
         return await transport.receive()
 
 
-async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     for _ in range(int(seconds / 0.01)):
         if condition():
             return

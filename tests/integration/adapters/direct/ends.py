@@ -59,7 +59,7 @@ async def received(transport: DirectTransport, seconds: float = 20.0) -> bytes:
         return await transport.receive()
 
 
-async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     for _ in range(int(seconds / 0.01)):
         if condition():
             return

@@ -43,7 +43,7 @@ async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MemoryCluste
             yield made
 
 
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 30.0) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not await condition():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.01)

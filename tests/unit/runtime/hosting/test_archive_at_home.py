@@ -80,7 +80,7 @@ def mark(cluster: MemoryCluster) -> str:
 
 
 async def until(condition: Any) -> None:
-    deadline = asyncio.get_running_loop().time() + 5
+    deadline = asyncio.get_running_loop().time() + 60
     while not condition():
         assert asyncio.get_running_loop().time() < deadline, "it did not happen in time"
         await asyncio.sleep(0.005)
