@@ -319,10 +319,10 @@ class Journals(Archive):
 
     # -- Putting back ------------------------------------------------------------------------------
 
-    def begin(self, number: int, name: str, by: str) -> None:
+    def begin(self, number: int, name: str, by: str, action: str) -> None:
         if self._further:
             self._spread(number, name)
-        super().begin(number, name, by)
+        super().begin(number, name, by, action)
         for journal, part in self._parts.items():
             there = epochs(self._connection, number, journal=journal)
             raised = {shard: epoch for shard, (epoch, _) in there.items()}

@@ -235,15 +235,16 @@ class Transfer:
 
     # -- Putting back ------------------------------------------------------------------------------
 
-    def begin(self, number: int, name: str, by: str) -> None:
-        """Fence the type, and note the intent. No shard of it moves to another journal as long as
-        the connection lasts. Raises NodesAlive, ShardsMove.
+    def begin(self, number: int, name: str, by: str, action: str) -> None:
+        """Fence the type, and note the intent (`action`). No shard of it moves to another journal
+        as long as the connection lasts. Raises NodesAlive, ShardsMove.
         """
         if not keep_moves_away(self._connection, number):
             raise ShardsMove([name])
         self._refuse_hosts(name)
         with self._connection.transaction():
-            self._connection.execute(QUERIES["import_begin"], {"type_id": number, "type": name, "by": by})
+            wanted = {"type_id": number, "type": name, "by": by, "action": action}
+            self._connection.execute(QUERIES["import_begin"], wanted)
 
     def refuse_others(self, known: KnownType, firsts: Mapping[EntityId, int], shards: Sequence[int]) -> None:
         """Refuse entities that have a history of their own; `firsts`: the numbers of their first

@@ -121,6 +121,7 @@ class Command(DatabaseCommand):
         """
         types = {each.name: each for each in entity_types(get_settings())}
         by, stored, there = signed("sharding_import"), 0, 0
+        what = "journal" if only is None else "entity"
         others: list[str] = []
         with Journals(where, self.further(), weights=get_settings().journal_weights) as transfer:
             known = transfer.type(header.type)
@@ -130,7 +131,7 @@ class Command(DatabaseCommand):
                 )
             code = types.get(header.type)
             try:
-                transfer.begin(known.number, header.type, by)
+                transfer.begin(known.number, header.type, by, f"{what}_importing")
                 if header.entities:
                     for group in _groups(path, only):
                         places = {each.entity: _shard(known, code, each.entity) for each in group}
@@ -160,7 +161,7 @@ class Command(DatabaseCommand):
                 raise BadFile(f"{path} has a row that PostgreSQL does not take: {explain(error)}") from error
             if _state(path) != state:
                 raise BadFile(f"{path} was changed while it was read")
-            transfer.note("journal_imported", header.type, stored, by)
+            transfer.note(f"{what}_imported", header.type, stored, by)
             transfer.secure()  # the file may be thrown away from now on
         return stored, there, others
 

@@ -13,6 +13,13 @@ NAMED = 5
 
 
 def examine(look: Look) -> Iterator[Finding]:
+    for name in look.database.unfinished_imports if look.database is not None else ():
+        yield error(
+            "D190", f"An import of {name} has begun and has not ended: entities may have a part of their history.",
+            f"type {name}",
+            "If none is running: stop the nodes that host the type, and run manage.py sharding_import again with the same file. "
+            "An entity that has stored events meanwhile has to be erased before (sharding_erase).",
+        )  # fmt: skip
     for journal in look.journals:
         where = f"type {journal.type}"
         if not journal.installed:

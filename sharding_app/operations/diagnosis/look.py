@@ -60,6 +60,8 @@ class DatabaseLook:
     "Keys of personal data, of those looked at, that no secret of this process unwraps."
     unfinished_erasures: int = 0
     "Persons whose key is gone and whose own entities may be there."
+    unfinished_imports: tuple[str, ...] = ()
+    "Types of which an import has begun and not ended."
     unvacuumed: tuple[str, ...] = ()
     "Tables of ours for which autovacuum is switched off."
     copying_journal: bool = False

@@ -50,6 +50,7 @@ def read_database(alias: str, lifeline_alias: str) -> DatabaseLook:
         place = run_query(cursor, "doctor_place")[0][0]
         names = names_of(get_settings().personal_secrets)
         locked, unfinished = (0, 0) if missing else run_query(cursor, "doctor_subjects", {"names": names})[0]
+        imports = () if missing else tuple(name for (name,) in run_query(cursor, "doctor_imports"))
         superuser, public_may_connect = run_query(cursor, "doctor_rights")[0]
         health = read_health(alias)
     return DatabaseLook(
@@ -67,6 +68,7 @@ def read_database(alias: str, lifeline_alias: str) -> DatabaseLook:
         unpartitioned=get_settings().partition_journal and is_one,
         locked_keys=locked,
         unfinished_erasures=unfinished,
+        unfinished_imports=imports,
         health=health,
         missing_migrations=missing,
         unknown_migrations=unknown,

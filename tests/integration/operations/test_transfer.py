@@ -16,6 +16,7 @@ from django.db import connection
 
 from sharding_app.adapters.postgres import transfer
 from sharding_app.adapters.postgres.transfer import Transfer
+from sharding_app.operations.diagnosis.read_database import read_database
 from tests.support.cluster_rows import CART
 
 ODD = '{"price": 1.10, "big": 12345678901234567890123, "nothing": "\\u0000", "b": 1, "a": "ü"}'
@@ -310,3 +311,36 @@ def test_a_living_host_is_no_place_to_put_rows_back(tmp_path: Path) -> None:
     assert everything() == []
     assert execute("SELECT DISTINCT epoch FROM sharding_shard") == [(1,)]
     assert run("sharding_import", path)["stored"] > 100
+
+
+def test_an_import_that_did_not_end_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "carts.jsonl"
+    run("sharding_export", "shop.Cart", "--to", path)
+    lose_all()
+
+    def unfinished() -> tuple[str, ...]:
+        return read_database("default", "default").unfinished_imports
+
+    assert unfinished() == ()
+    with monkeypatch.context() as patched:
+        patched.setattr(Transfer, "put_events", interrupt)
+        with pytest.raises(CommandError, match="Interrupted"):
+            run("sharding_import", path)
+    assert unfinished() == ("shop.Cart",)
+    run("sharding_import", path, "alice")
+    assert unfinished() == ("shop.Cart",), "one entity of the file ends it for no other"
+    run("sharding_import", path)
+    assert unfinished() == ()
+    with monkeypatch.context() as patched:
+        patched.setattr(Transfer, "put_events", interrupt)
+        with pytest.raises(CommandError, match="Interrupted"):
+            run("sharding_import", path, "alice")
+    assert unfinished() == ("shop.Cart",)
+    execute(
+        "INSERT INTO sharding_decision (action, subject, detail) VALUES ('journal_removed', 'shop.Cart', '')"
+    )
+    assert unfinished() == ()
+
+
+def interrupt(*_: object, **__: object) -> int:
+    raise KeyboardInterrupt

@@ -317,6 +317,7 @@ CASES: list[tuple[str, str, Look, str]] = [
     ("D195", "note", look(journals=(journal(remembered=2),)), "remembered"),
     ("D196", "error", look(journals=(journal(remembers=True, unreadable_ids=(("x", "KeyError"),)),)), "KeyError"),
     ("D197", "note", look(journals=(journal(remembers=True, moved_ids=2),)), "2 remembered ids"),
+    ("D190", "error", look(database=database(unfinished_imports=("shop.Cart",))), "An import of shop.Cart has begun"),
     ("D198", "warning", look(journals=(journal(long=(("alice", 123_456),)),)), "'alice' has 123,456 events"),
     ("D199", "warning", look(journals=(journal(kept=("alice",)),)), "such as those of 'alice'"),
     ("D201", "error", counted(overdue=3, oldest_seconds=400.0), "3 messages and timers of shop.Cart should have gone out, the oldest 7 min ago."),

@@ -10,4 +10,4 @@ WITH fenced AS (
     ON CONFLICT DO NOTHING
 )
 INSERT INTO sharding_decision (action, subject, detail)
-VALUES ('journal_importing', %(type)s, format('by %%s', %(by)s::text));
+VALUES (%(action)s, %(type)s, format('by %%s', %(by)s::text));
