@@ -4,11 +4,12 @@ read by `sharding_import`.
 An archive of whole entities has a line for each entity, and behind it that entity's rows.
 
 The first line names the type and its configuration. Then come snapshots, events and remembered ids,
-each in the order of its key. The last line has the number of rows and a SHA-256 of their lines: a
-file without it is not whole. A file of `sharding_archive` is compressed: members of gzip, one for
-each page that was on disk before its events were deleted. An export may have been compressed since:
-the first bytes tell. Payloads and states stand in their lines as they are stored: large numbers,
-`1.10` and the order of keys survive. A file that is made here can be read by its user alone.
+each in the order of its key. The last line has the number of rows and a SHA-256 of all lines before
+it: a file without it is not whole. A file of `sharding_archive` is compressed: members of gzip, one
+for each page that was on disk before its events were deleted. An export may have been compressed
+since: the first bytes tell. Payloads and states stand in their lines as they are stored: large
+numbers, `1.10` and the order of keys survive. A file that is made here can be read by its user
+alone.
 """
 
 import fcntl
@@ -117,7 +118,9 @@ class Writer:
         self._hash = hashlib.sha256()
 
     def begin(self, header: msgspec.Struct) -> None:
-        self._out.write(_encode(header) + b"\n")
+        line = _encode(header) + b"\n"
+        self._hash.update(line)
+        self._out.write(line)
 
     def write(self, row: msgspec.Struct) -> None:
         line = _encode(row) + b"\n"
@@ -125,10 +128,10 @@ class Writer:
         self._out.write(line)
         self.rows += 1
 
-    def took(self, line: bytes) -> None:
-        """Count a row that the file has already."""
+    def took(self, line: bytes, *, is_row: bool) -> None:
+        """Take into account a line that the file has already."""
         self._hash.update(line)
-        self.rows += 1
+        self.rows += is_row
 
     def end(self) -> End:
         end = End(self.rows, self._hash.hexdigest())
@@ -180,14 +183,15 @@ class PageWriter:
         self._hash = hashlib.sha256()
         is_new = not path.exists() or not path.stat().st_size
         for line, row in () if is_new else lines(path):
-            if not isinstance(row, Header):
-                self._hash.update(line)
-                self.rows += 1
+            self._hash.update(line)
+            self.rows += not isinstance(row, Header)
         self._out = os.fdopen(os.open(path, APPENDING, OWN_MODE), "ab", buffering=0)
         try:
             put_on_disk(self._out, path)
             if is_new:
-                self._store(_encode(header) + b"\n")
+                line = _encode(header) + b"\n"
+                self._store(line)
+                self._hash.update(line)
         except BaseException:
             self._out.close()
             raise
@@ -316,12 +320,11 @@ def resumed(path: Path, writer: Writer, header: Header) -> Row | None:
             found = _line(path, number, line)
             if isinstance(found, End):
                 raise BadFile(f"{path} is whole")
-            if isinstance(found, Header):
-                if found != header:
-                    raise BadFile(f"{path} was begun for another export")
-            else:
-                writer.took(line)
+            writer.took(line, is_row=not isinstance(found, Header))
+            if not isinstance(found, Header):
                 last = found
+            elif found != header:
+                raise BadFile(f"{path} was begun for another export")
             size += len(line)
     os.truncate(path, size)
     if not size:
@@ -346,9 +349,10 @@ def checked(path: Path, seen: Callable[[Line], object] = bool) -> Header:
             header = row
         elif isinstance(row, End):
             end = row
+            continue
         else:
-            found.update(line)
             rows += 1
+        found.update(line)
     if header is None:
         raise BadFile(f"{path} does not begin with the line of a type")
     if header.format != FORMAT:
@@ -356,5 +360,5 @@ def checked(path: Path, seen: Callable[[Line], object] = bool) -> Header:
     if end is None:
         raise BadFile(f"{path} is not whole: its last line is missing")
     if (end.rows, end.sha256) != (rows, found.hexdigest()):
-        raise BadFile(f"{path} was changed: its rows do not have the SHA-256 of its last line")
+        raise BadFile(f"{path} was changed: its lines do not have the SHA-256 of its last line")
     return header

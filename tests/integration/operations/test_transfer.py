@@ -159,9 +159,11 @@ def test_what_contradicts_the_journal_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="event 2 of 'later' follows no event and no snapshot"):
         run("sharding_import", gap)
     changed = tmp_path / "changed.jsonl"
-    changed.write_bytes(b"".join(lines).replace(b'"user-050"', b'"user-051"', 1))
-    with pytest.raises(CommandError, match="SHA-256"):
-        run("sharding_import", changed)
+    for old, new in ((b'"user-050"', b'"user-051"'), (b'"archived":false', b'"archived":true')):
+        assert old in b"".join(lines)
+        changed.write_bytes(b"".join(lines).replace(old, new, 1))
+        with pytest.raises(CommandError, match="SHA-256"):
+            run("sharding_import", changed)
     assert everything() == []
 
 
