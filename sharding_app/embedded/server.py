@@ -4,12 +4,14 @@ deadline.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,6 +22,7 @@ from sharding_app.embedded.processes import ProcessId, alive, children, gone, id
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
+CLAIM_SECONDS = 5.0
 
 
 class Server(ABC):
@@ -64,7 +67,7 @@ class Server(ABC):
     def start(self) -> ProcessId:
         """Start the server and wait until it takes connections."""
         self.prepare()
-        with self.log.open("ab") as log:
+        with self._claimed() as claim, self.log.open("ab") as log:
             self.log.chmod(0o600)
             child = subprocess.Popen(
                 self.command(),
@@ -74,6 +77,7 @@ class Server(ABC):
                 cwd=self.home,
                 env=self.environment(),
                 start_new_session=True,
+                pass_fds=(claim,),
                 **self.account.spawn_options(),
             )
         process = identify(child.pid)
@@ -92,6 +96,34 @@ class Server(ABC):
                 raise ServersError(f"{self.name} was not ready in {START_SECONDS:.0f} s: {self.last_words()}")
             time.sleep(0.01)
         return process
+
+    @contextmanager
+    def _claimed(self) -> Iterator[int]:
+        """Lock the data. A child that gets the descriptor keeps the lock, and so do its children.
+
+        A server of another container, which shares the data, has no pid here: neither we nor
+        PostgreSQL see it otherwise, and two servers on the same files destroy them.
+        """
+        descriptor = os.open(self.home, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        deadline = time.monotonic() + CLAIM_SECONDS
+        try:
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError as error:
+                    if time.monotonic() > deadline:
+                        raise ServersError(
+                            f"A server of another container, or one that is not known here, works on {self.home}. End it, or "
+                            "name another data folder."
+                        ) from error
+                    time.sleep(0.02)
+                except OSError:
+                    break  # a file system that locks no directories, such as NFS
+                else:
+                    break
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
     def end(self, process: ProcessId, number: signal.Signals | None = None) -> None:
         """Ask the server to end, and see it gone; one that does not listen is killed with its

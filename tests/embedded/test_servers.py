@@ -7,6 +7,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pwd
+import re
 import shutil
 import signal
 import socket
@@ -33,6 +34,7 @@ from sharding_app.embedded import (
     ServersError,
     ensure_servers,
 )
+from sharding_app.embedded import server as server_module
 from sharding_app.embedded.account import Account, _sweep, read_small, server_account, use_place
 from sharding_app.embedded.binaries import find_postgres, find_valkey, readable_postgres, readable_valkey
 from sharding_app.embedded.holders import withdraw
@@ -787,3 +789,17 @@ def test_redis_starts_in_a_folder_of_any_name(tmp_path: Path) -> None:
             each.chmod(each.stat().st_mode | 0o011)
     server = Valkey(place, free_port(), "a-password", tmp_path / "log", server_account())
     server.end(server.start())
+
+
+def test_data_that_an_unseen_server_works_on_are_left_alone(
+    tmp_path: Path, own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process of another container, on a shared data folder, has no pid here."""
+    monkeypatch.setattr(server_module, "CLAIM_SECONDS", 0.1)
+    first = own_redis.server
+    second = Valkey(own_redis.place, free_port(), "a-password", tmp_path / "log", first.account)
+    with pytest.raises(ServersError, match=f"works on {re.escape(str(first.home))}"):
+        second.start()
+    assert own_redis.running
+    own_redis.kill()
+    second.end(second.start())
