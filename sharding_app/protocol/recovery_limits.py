@@ -29,21 +29,30 @@ class RecoveryLimits(msgspec.Struct, frozen=True):
 
 class Pace:
     """The size of the next read: half of the last one after a slow or failed read, up to double
-    after a quick one.
+    after a quick one, and somewhat more after any other.
 
-    A read that runs into the server's time limit would run into it again.
+    A read that runs into the server's time limit would run into it again. But the least read takes
+    the time of the way to the server, and of all that the server does beside it: a larger read is
+    slow if it takes more than twice as long. With small reads alone, the entities that wait would
+    become ever more.
     """
 
     def __init__(self, most: int, least: int = 1) -> None:
         self.size = most
         self._most = most
         self._least = min(least, most)
+        self._least_seconds = 0.0
+        "How long a least read has taken, or a larger one that took less."
 
     def took(self, seconds: float) -> None:
-        if seconds > SLOW_SECONDS:
+        is_least = self.size == self._least
+        self._least_seconds = seconds if is_least else min(self._least_seconds, seconds)
+        if seconds > max(SLOW_SECONDS, 2 * self._least_seconds):
             self.failed()
         elif seconds < QUICK_SECONDS:
             self.size = min(self._most, self.size * 2)
+        else:
+            self.size = min(self._most, self.size + 1 + self.size // 4)
 
     def failed(self) -> None:
         self.size = max(self._least, self.size // 2)

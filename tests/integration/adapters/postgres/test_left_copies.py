@@ -224,7 +224,7 @@ def test_entities_are_archived_where_they_lie_and_put_back_there(two: Two, tmp_p
         assert {each for each in ENTITIES if stored(where, each)} == {each for of, each in left if of == name}
     with Journals(two.own, two.further, weights=WEIGHTS) as journals:
         known = journals.type(TYPE)
-        journals.begin(known.number, TYPE, "me")
+        journals.begin(known.number, TYPE, "me", "journal_importing")
         for group in _groups(tmp_path / moved.files[0].name, None):
             places = {each.entity: shard_of(each.entity, SHARDS) for each in group}
             _, there, others = journals.put(known, group, places)

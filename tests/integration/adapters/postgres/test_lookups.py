@@ -10,6 +10,7 @@ import pytest
 
 from sharding_app.adapters.postgres.outcomes import Lookups
 from sharding_app.ports.journal import JournalUnavailable, Outcome, RowRefused
+from sharding_app.protocol.recovery_limits import Pace
 
 pytestmark = pytest.mark.asyncio
 
@@ -71,3 +72,42 @@ async def test_ids_of_ours_are_asked_for_by_themselves() -> None:
     found = await asyncio.gather(*(lookups.find(1, "e", each, 0) for each in ids))
     assert asked == [("outcome", ["a", "b"]), ("outcome_of_ours", ["?n-1:1", "?n-1:2"])]
     assert [each is not None for each in found] == [True, True, False, False]
+
+
+async def test_after_an_outage_questions_grow_though_each_takes_its_time() -> None:
+    """On a busy server the smallest question is no quick one. Asked one by one, they would
+    last for minutes, and an entity handles nothing before it has its answer.
+    """
+    asked: list[int] = []
+    is_away = True
+
+    async def rows(query: str, params: dict[str, Any]) -> Sequence[tuple[Any, ...]]:
+        if is_away:
+            raise JournalUnavailable("away")
+        asked.append(len(params["command_ids"]))
+        return []
+
+    lookups = Lookups(rows)
+    lookups._paces = {ours: TimedPace(pace) for ours, pace in lookups._paces.items()}  # type: ignore[misc]
+    for number in range(20):
+        with pytest.raises(JournalUnavailable):
+            await lookups.find(1, f"e{number}", "x", 0)
+    is_away = False
+    await asyncio.gather(*(lookups.find(1, f"e{number}", "x", 0) for number in range(500)))
+    assert asked[0] == 1
+    assert len(asked) < 30
+
+
+class TimedPace:
+    """A pace whose reads take half a second each."""
+
+    def __init__(self, real: Pace) -> None:
+        self._real = real
+        self.failed = real.failed
+
+    @property
+    def size(self) -> int:
+        return self._real.size
+
+    def took(self, seconds: float) -> None:
+        self._real.took(0.5)

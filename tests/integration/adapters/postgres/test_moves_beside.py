@@ -88,13 +88,13 @@ def test_a_move_and_an_import_exclude_each_other(both: Both) -> None:
     """A page that is put into the source behind the last copy of its rows would be missed."""
     with Journals(both.params[""], further(both)) as journals:
         number = journals.type(TYPE).number
-        journals.begin(number, TYPE, "me")
+        journals.begin(number, TYPE, "me", "journal_importing")
         with pytest.raises(CannotMove, match="sharding_import"):
             both.move()
     steps = move_shards(both.params[""], further(both), TYPE, THERE, None, "me", names=alias)
     next(steps)
     with Journals(both.params[""], further(both)) as journals, pytest.raises(ShardsMove):
-        journals.begin(number, TYPE, "me")
+        journals.begin(number, TYPE, "me", "journal_importing")
     steps.close()
 
 

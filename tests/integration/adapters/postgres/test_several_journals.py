@@ -235,7 +235,7 @@ def test_entities_of_both_are_archived_and_put_back(two: Two, tmp_path: Path) ->
     sql(two.own, "DELETE FROM sharding_message")
     with Journals(two.own, two.further, weights=WEIGHTS) as journals:
         known = journals.type(TYPE)
-        journals.begin(known.number, TYPE, "me")
+        journals.begin(known.number, TYPE, "me", "journal_importing")
         stored = 0
         for group in _groups(tmp_path / moved.files[0].name, None):
             places = {each.entity: shard_of(each.entity, SHARDS) for each in group}
@@ -265,7 +265,7 @@ def test_shards_that_have_no_row_are_spread_by_an_import(two: Two) -> None:
     for where in (two.own, two.other):
         sql(where, "DELETE FROM sharding_shard")
     with Journals(two.own, two.further, weights=WEIGHTS) as journals:
-        journals.begin(journals.type(TYPE).number, TYPE, "me")
+        journals.begin(journals.type(TYPE).number, TYPE, "me", "journal_importing")
     found = dict(sql(two.own, "SELECT shard, journal FROM sharding_shard"))
     assert found == {shard: journal_of(TYPE, shard, WEIGHTS) for shard in range(SHARDS)}
     there = {shard for (shard,) in sql(two.other, "SELECT shard FROM sharding_shard WHERE home IS NULL")}
@@ -289,7 +289,7 @@ def test_an_import_spreads_no_shards_before_a_coordinator_has_read_where_they_li
         Journals(unread.own, unread.further, weights=WEIGHTS) as journals,
         pytest.raises(JournalsUnread, match=r"all journals up \('b'\)"),
     ):
-        journals.begin(journals.type(TYPE).number, TYPE, "me")
+        journals.begin(journals.type(TYPE).number, TYPE, "me", "journal_importing")
     assert sql(unread.own, "SELECT shard FROM sharding_shard") == [(0,)]
 
 
@@ -330,7 +330,7 @@ def test_an_import_spreads_no_shards_of_a_type_whose_resize_begins_meanwhile(
         number = journals.type(TYPE).number
         monkeypatch.setattr(Journals, "type", resizes)
         with pytest.raises(Resizing):
-            journals.begin(number, TYPE, "me")
+            journals.begin(number, TYPE, "me", "journal_importing")
     assert sql(two.own, "SELECT shard FROM sharding_shard") == [(0,)]
 
 
