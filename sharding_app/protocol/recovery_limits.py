@@ -3,7 +3,10 @@
 import msgspec
 
 SLOW_SECONDS = 1.0
-QUICK_SECONDS = 0.25
+QUICK_SECONDS = SLOW_SECONDS / 2
+"""A read of twice the size takes twice as long at most."""
+SAME = 0.7
+"""Half of a read that takes more than this share of its time has taken about as long."""
 
 
 class RecoveryLimits(msgspec.Struct, frozen=True):
@@ -28,12 +31,12 @@ class RecoveryLimits(msgspec.Struct, frozen=True):
 
 
 class Pace:
-    """The size of the next read: half of the last one after a slow or failed read, up to double
-    after a quick one, and somewhat more after any other.
+    """The size of the next read: half of the last one after one that failed or was slow by its
+    size, up to double after a quick one, and somewhat more after any other.
 
-    A read that runs into the server's time limit would run into it again. But the least read takes
-    the time of the way to the server, and of all that the server does beside it: a larger read is
-    slow if it takes more than twice as long. With small reads alone, the entities that wait would
+    A read that runs into the server's time limit would run into it again. But a read takes the time
+    of the way to the server too, and of all that the server does beside it. If half as much takes
+    about as long, the size is not to blame. With small reads alone, the entities that wait would
     become ever more.
     """
 
@@ -41,20 +44,25 @@ class Pace:
         self.size = most
         self._most = most
         self._least = min(least, most)
-        self._least_seconds = 0.0
-        "How long a least read has taken, or a larger one that took less."
+        self._halved_after = 0.0
+        "How long the read took that was slow, and led to the present size; 0: another one did."
+        self._small_seconds = 0.0
+        "How long a read takes whatever its size, as far as that is known."
 
     def took(self, seconds: float) -> None:
-        is_least = self.size == self._least
-        self._least_seconds = seconds if is_least else min(self._least_seconds, seconds)
-        if seconds > max(SLOW_SECONDS, 2 * self._least_seconds):
-            self.failed()
-        elif seconds < QUICK_SECONDS:
-            self.size = min(self._most, self.size * 2)
-        else:
-            self.size = min(self._most, self.size + 1 + self.size // 4)
+        before, size, is_quick = self._halved_after, self.size, seconds < QUICK_SECONDS
+        self._halved_after = 0.0
+        self._small_seconds = min(self._small_seconds, seconds)
+        if seconds > max(SLOW_SECONDS, 2 * self._small_seconds):
+            if size > self._least and (not before or seconds <= before * SAME):
+                self.failed()
+                self._halved_after = seconds
+                return
+            self._small_seconds, is_quick = seconds, True
+        self.size = min(self._most, 2 * size if is_quick else size + 1 + size // 4)
 
     def failed(self) -> None:
+        self._halved_after = 0.0
         self.size = max(self._least, self.size // 2)
 
     def share(self, whole: int, least: int = 1) -> int:

@@ -25,6 +25,7 @@ import os
 import random
 import sys
 import time
+from collections import Counter
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,8 @@ TICK_SECONDS = 0.01
 SINGLETON_SECONDS = 0.1
 HASTY_SECONDS = 0.4
 MAX_ATTEMPTS = 5
+MOST_OF_ONE = 20
+"""Calls under way to one entity. It handles one at a time: with more it may never catch up."""
 TRIED_SECONDS = 1.0
 """Time of calls at the full rate by which the load measures what the cluster can carry."""
 LATE_SECONDS = 0.25
@@ -110,6 +113,8 @@ class Load:
         self.tasks: set[asyncio.Task[None]] = set()
         self.under_way: dict[int, float] = {}
         "When each call began, by its number."
+        self.by_entity = Counter[str]()
+        "Calls under way."
         self.payments = Payments(account, options.seed, options.process, options.patience)
         self.new_round(0)
 
@@ -144,7 +149,9 @@ class Load:
             call.outcome = "told"
         else:
             self.under_way[number] = call.start
+            self.by_entity[entity] += 1
             await self._ask(call, patience or self.options.patience, late)
+            self.by_entity[entity] -= 1
             del self.under_way[number]
         call.end = time.monotonic()
         self.file.write(write_line(call))
@@ -228,10 +235,12 @@ class Load:
             await asyncio.sleep(SINGLETON_SECONDS)
 
     def one_choice(self) -> int:
-        """Begin one call, or a few in a row for one entity; return their number."""
+        """Begin one call, or a few in a row for one entity; return how many were due."""
         chance = self.chance
         hot = chance.random() < 0.2
         entity = self.entities[chance.randrange(self.options.hot if hot else len(self.entities))]
+        if self.by_entity[entity] >= MOST_OF_ONE:
+            return 1
         dice = 0.7 if self.options.only_reads else chance.random()
         if dice < 0.50:
             hasty = chance.random() < 0.05

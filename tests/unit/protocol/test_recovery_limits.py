@@ -31,6 +31,18 @@ def test_reads_that_take_their_time_however_small_they_are_grow_all_the_same(sec
     assert pace.size == 250
 
 
+@pytest.mark.parametrize("seconds", [1.1, 4.0])
+def test_half_of_a_slow_read_that_is_as_slow_shows_that_the_size_is_not_to_blame(seconds: float) -> None:
+    """A busy server, or a way that is long: each of the many small ones would take as long."""
+    pace = Pace(500)
+    sizes = []
+    for _ in range(20):
+        pace.took(seconds)
+        sizes.append(pace.size)
+    assert sizes[0] == 250
+    assert set(sizes[1:]) == {500}
+
+
 def test_reads_that_are_slow_by_their_size_stay_below_it() -> None:
     pace, sizes = Pace(250), list[int]()
     for _ in range(10):
