@@ -3,8 +3,6 @@
 import msgspec
 
 SLOW_SECONDS = 1.0
-QUICK_SECONDS = SLOW_SECONDS / 2
-"""A read of twice the size takes twice as long at most."""
 SAME = 0.7
 """Half of a read that takes more than this share of its time has taken about as long."""
 
@@ -32,7 +30,7 @@ class RecoveryLimits(msgspec.Struct, frozen=True):
 
 class Pace:
     """The size of the next read: half of the last one after one that failed or was slow by its
-    size, up to double after a quick one, and somewhat more after any other.
+    size, double where that will not be slow either, and else somewhat more.
 
     A read that runs into the server's time limit would run into it again. But a read takes the time
     of the way to the server too, and of all that the server does beside it. If half as much takes
@@ -50,16 +48,18 @@ class Pace:
         "How long a read takes whatever its size, as far as that is known."
 
     def took(self, seconds: float) -> None:
-        before, size, is_quick = self._halved_after, self.size, seconds < QUICK_SECONDS
+        before, size = self._halved_after, self.size
         self._halved_after = 0.0
-        self._small_seconds = min(self._small_seconds, seconds)
-        if seconds > max(SLOW_SECONDS, 2 * self._small_seconds):
-            if size > self._least and (not before or seconds <= before * SAME):
+        self._small_seconds = seconds if size == self._least else min(self._small_seconds, seconds)
+        limit = max(SLOW_SECONDS, 2 * self._small_seconds)
+        if seconds > limit:
+            if not before or seconds <= before * SAME:
                 self.failed()
                 self._halved_after = seconds
                 return
-            self._small_seconds, is_quick = seconds, True
-        self.size = min(self._most, 2 * size if is_quick else size + 1 + size // 4)
+            self._small_seconds, limit = seconds, 2 * seconds
+        twice = 2 * seconds - self._small_seconds
+        self.size = min(self._most, 2 * size if twice <= limit else size + 1 + size // 4)
 
     def failed(self) -> None:
         self._halved_after = 0.0
