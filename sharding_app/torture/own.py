@@ -58,6 +58,8 @@ class OwnCluster(Cluster):
         self._expected = 1
         self._decisions = 0
         "Id of the last one before the run."
+        self._claim: BaseDatabaseWrapper | None = None
+        "The connection that holds the lock of the run."
 
     # -- Processes ---------------------------------------------------------------------------------
 
@@ -97,6 +99,29 @@ class OwnCluster(Cluster):
         nodes = "SELECT name FROM sharding_node WHERE NOT types <@ jsonb_build_array(%s::text, %s::text, %s::text)"
         types = "SELECT name FROM sharding_type WHERE name NOT IN (%s, %s, %s)"
         return sorted(name for query in (nodes, types) for (name,) in self.sql(query, *OURS))
+
+    def claim(self) -> bool:
+        """Lock the database for this run, unless another one is at work there: each would remove
+        the rows of the other. Raises NoAnswer.
+        """
+        connection = self._connection()
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_try_advisory_lock(hashtextextended('sharding_torture', 0))")
+                (is_ours,) = cursor.fetchone()
+        except DatabaseError as error:
+            connection.close()
+            raise NoAnswer(str(error)) from error
+        if is_ours:
+            self._claim = connection
+        else:
+            connection.close()
+        return bool(is_ours)
+
+    def release(self) -> None:
+        """Give the lock back: nothing of the run is left."""
+        if self._claim is not None:
+            self._claim.close()
 
     def prepare(self) -> None:
         """Remove the remains of a run that was killed, and log each change of a home until `clean`.

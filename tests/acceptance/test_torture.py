@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any, LiteralString
 
@@ -116,6 +117,20 @@ def test_a_run_after_one_that_was_killed_begins_anew(live_tables: Live, tmp_path
     assert "is not empty: the histories of two runs would mix" in mixed.stderr
     done = live_tables.manage("sharding_torture", *arguments, "--keep", str(tmp_path / "second"), seconds=240)
     assert done.returncode == 0, done.stderr
+    assert left(live_tables) == 0
+
+
+def test_one_run_at_a_time_works_on_a_database(live_tables: Live) -> None:
+    """Each would remove the rows of the other, and tell of lost events. Ctrl-C leaves none."""
+    arguments = ["--minutes", "10", "--entities", "50", "--faults", "stall"]
+    with live_tables.program("sharding_torture", *arguments) as first:
+        first.wait_line(r"round 0")
+        second = live_tables.manage("sharding_torture", *arguments)
+        assert second.returncode == 1
+        assert "Another sharding_torture is at work on this database" in second.stderr
+        assert first.stop(signal.SIGINT) == 130, first.text
+        assert "Interrupted: the last round is not judged" in first.text
+        assert "Traceback" not in first.text
     assert left(live_tables) == 0
 
 

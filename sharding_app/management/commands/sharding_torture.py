@@ -35,6 +35,8 @@ from sharding_app.torture.scenario import Scenario
 
 MINUTES = 10.0
 NODES = 3
+INTERRUPTED = 130
+"""Exit code of a command that was ended by Ctrl-C, as shells have it."""
 
 
 class Command(ShardingCommand):
@@ -48,7 +50,7 @@ class Command(ShardingCommand):
         "  manage.py sharding_torture --minutes 120 --keep torture-report\n"
         "  manage.py sharding_torture --faults kill,freeze --seed 7\n\n"
         f"Faults: {', '.join(FAULTS)}.\n"
-        "Exit codes: 0 all promises kept, 1 a promise broken (see the report), 2 a server cannot be reached."
+        "Exit codes: 0 all promises kept, 1 a promise broken (see the report), 2 a server cannot be reached, 130 interrupted."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -135,17 +137,26 @@ class Command(ShardingCommand):
             )
         self._say(f"seed {seed}, {options['minutes']:g} minutes, in {place}")
         try:
+            if not cluster.claim():
+                raise CommandError(
+                    "Another sharding_torture is at work on this database. Wait, or use another database."
+                )
             cluster.prepare()
         except NoAnswer as error:
             raise CommandError(f"The database cannot be prepared: {error}") from error
         try:
             with Scenario(cluster, "torture") as run:
                 totals = self._run(run, wanted, options)
+        except KeyboardInterrupt:
+            raise CommandError(
+                f"Interrupted: the last round is not judged. Logs: {place}", returncode=INTERRUPTED
+            ) from None
         finally:
             try:
                 cluster.clean()
             except NoAnswer as error:
                 self._say(f"The rows of this run could not be removed; the next run removes them: {error}")
+            cluster.release()
         self._report(totals, place, options["json"])
 
     def _run(self, run: Scenario[OwnCluster], wanted: Sequence[str], options: Mapping[str, Any]) -> Totals:
