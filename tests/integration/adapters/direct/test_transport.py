@@ -6,7 +6,7 @@ import socket
 import stat
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -478,9 +478,15 @@ async def test_a_port_that_is_taken_is_said() -> None:
         assert here.addresses() == ()
 
 
-async def test_sockets_of_killed_processes_are_swept_away_and_live_ones_stay(tmp_path: Path) -> None:
-    place = tmp_path / "private"
-    place.mkdir(mode=0o700)
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A private folder whose name leaves room for that of a Unix socket."""
+    with tempfile.TemporaryDirectory() as made:
+        yield Path(made)
+
+
+async def test_sockets_of_killed_processes_are_swept_away_and_live_ones_stay(short_path: Path) -> None:
+    place = short_path
     dead, new, foreign = place / "n-dead.sock", place / "n-new.sock", place / "other.sock"
     for path in (dead, new, foreign):
         with socket.socket(socket.AF_UNIX) as left:
