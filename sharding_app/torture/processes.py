@@ -22,7 +22,7 @@ from sharding_app.torture.load import round_file
 
 START_SECONDS = 30.0
 slack = 1.0
-"""Factor of each limit of `until`. Our tests raise it where suites share the machine."""
+"""Factor of the time that a process has to start. Tests raise it where suites share a machine."""
 INSTANCES = "SHARDING_TORTURE_INSTANCES"
 """Environment variable with the name of the file to which instances report."""
 EPOLL_WAITS = {"x86_64": {232, 281, 441}, "aarch64": {22, 441}}
@@ -63,7 +63,6 @@ def until(condition: Callable[[], Any], seconds: float, what: str, pause: float 
 
     While the database does not answer, the condition is not met. It may be restarting.
     """
-    seconds *= slack
     deadline = time.monotonic() + seconds
     while True:
         with suppress(NoAnswer):
@@ -186,7 +185,7 @@ class Node(Process):
                 raise NotInTime(f"node {self.name} ended: {self.last_words()}")
             return up_line(self.name).encode() in self.log.read_bytes()[self._seen :]
 
-        until(up, seconds, f"node {self.name} is up: {self.last_words()}")
+        until(up, seconds * slack, f"node {self.name} is up: {self.last_words()}")
         return self
 
     def recent(self) -> str:

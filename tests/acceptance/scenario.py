@@ -16,7 +16,6 @@ from sharding_app.torture.processes import NotInTime, until
 from sharding_app.torture.scenario import SETTLE_SECONDS, Fault, Report
 from tests.acceptance.cluster import Cluster, Servers
 from tests.acceptance.summed.sums import ROLE, TABLE, Look, check_sums, look
-from tests.support.slack import SLACK
 
 __all__ = ["REPORTS", "REPORT_FOLDER", "SECONDS", "Fault", "Report", "Scenario", "drawn"]
 
@@ -43,7 +42,6 @@ class Scenario(scenario.Scenario[Cluster]):
         self, servers: Servers, place: Path, seed: int, name: str, sharding: dict[str, object] | None = None
     ) -> None:
         super().__init__(Cluster(servers, place, seed, sharding), name)
-        self.patience *= SLACK
         self.counts = True
         "Its figures belong into the summary."
         self.projects = False

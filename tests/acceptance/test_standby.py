@@ -49,7 +49,7 @@ def test_what_a_standby_has_not_confirmed_is_not_acknowledged(scenario_with_stan
     cluster = run.cluster
     pair = cluster.servers.pair
     assert pair is not None
-    run.patience *= 2
+    run.patience = 40.0
     run.begin("a", "b", payments=PAYMENTS)
     run.go_on(1)
     pair.cut()
