@@ -32,16 +32,26 @@ def is_settled(world: World) -> bool:
         own = members.get(each.incarnations[-1]) if each.is_up else None
         if own is None or own.state != "up" or own.deaf:
             return False
-    for row in rows_to_live(world):
-        node = world.node_of(row.home) if row.home is not None else None
-        if node is None or row.step != "home" or not world.is_valid(node):
-            return False
-        shard = shard_at(node, row.type, row.shard)
-        if shard is None or shard.epoch != row.epoch:
-            return False
-    return not any(
+    return all(is_taken(world, row) for row in rows_to_live(world)) and not any(
         _keeps_a_lease_for_nothing(node) for each in world.nodes if (node := each.node) is not None
     )
+
+
+def is_taken(world: World, row: ShardRow) -> bool:
+    """Whether the shard is at the home that its row names, at its epoch, and is not to leave it.
+
+    Its journal says the same.
+    """
+    node = world.node_of(row.home) if row.home is not None else None
+    if node is None or row.step != "home" or not world.is_valid(node):
+        return False
+    key = row.type, row.shard
+    journal = world.journals.get(world.where.is_in(key))
+    there = row if journal is None else journal.cluster.shards.get(key)
+    if there is None or (there.home, there.epoch) != (row.home, row.epoch):
+        return False
+    shard = shard_at(node, *key)
+    return shard is not None and shard.epoch == row.epoch
 
 
 def _keeps_a_lease_for_nothing(node: Node) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sharding_app.testing.simulation.fault_policy import TROUBLES
 from sharding_app.testing.simulation.harness import HEALED_SECONDS, Stage
 from sharding_app.testing.simulation.journals import SEEDS
-from sharding_app.testing.simulation.liveness import place_of
+from sharding_app.testing.simulation.liveness import is_taken, place_of
 from sharding_app.testing.simulation.overlaps import FENCED
 from sharding_app.testing.simulation.phases.boot import BOOT_SECONDS
 from sharding_app.testing.simulation.phases.projecting import SHOWN_SECONDS
@@ -115,8 +115,10 @@ def _ends(world: World, name: str, way: str) -> None:
 
 def _are_moved(stage: Stage, entities: list[Named], what: str) -> None:
     world = stage.world
-    keys = {_key(world, each): None for each in entities}
-    before = {key: world.server.cluster.shards[key].epoch for key in keys}
+    rows, keys = world.server.cluster.shards, {_key(world, each): None for each in entities}
+    # A shard that is on its way is not asked to move a second time.
+    stage.until(lambda: all(is_taken(world, rows[key]) for key in keys), MOVED_SECONDS, what)
+    before = {key: rows[key].epoch for key in keys}
     world.injector.move(list(keys), None)
 
     def moved() -> bool:
