@@ -513,8 +513,8 @@ class NodeHost:
         these were told. Each shard gets a new epoch, here or elsewhere, and reads its objects
         again. At its present epoch order would be lost: calls under way would overtake those whose
         commit is in doubt. Objects of in-memory types stay. Their messages are read again: one that
-        had taken effect may be there again, and goes before those that are sent later. If they are
-        remembered, their rows are stored again, and so are the timers of a singleton's `@every`.
+        had taken effect may be there again, and goes before those that are sent later. What the
+        server may have lost of them is stored again (`ShardLife.keep_objects`).
         """
         self.give_up(self._cluster_journal)
 
@@ -529,8 +529,7 @@ class NodeHost:
         for name, host in part.hosts.items():
             if host.type.kind == "memory" and host.workers is None:
                 part.deliverer.look_again(host.execution.type_id)
-                host.shard_life.remember_again()
-                host.entity_life.keep_timers_again()
+                host.shard_life.keep_objects()
                 continue
             self._given_up.update({(name, each.number): each.epoch for each in host.shards.values()})
             if host.workers is None:

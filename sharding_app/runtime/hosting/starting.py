@@ -22,7 +22,7 @@ from sharding_app.runtime.base import call_chain
 from sharding_app.runtime.base.interfaces import RAISED, ends_job
 from sharding_app.runtime.base.threads import Threads
 from sharding_app.runtime.execution.execution import Execution
-from sharding_app.runtime.journal.commits import Resident
+from sharding_app.runtime.journal.commits import Resident, ResidentShard
 
 logger = logging.getLogger("sharding.region")
 
@@ -48,6 +48,8 @@ class StartingHost(Protocol):
     def new_message_id(self) -> str: ...
 
     async def lease(self) -> None: ...
+
+    def fenced_shard(self, shard: ResidentShard) -> None: ...
 
 
 class Starting:
@@ -91,7 +93,10 @@ class Starting:
             except JournalUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
             except ShardsFenced:
-                return  # its next home does it
+                # Its next home does it. That may be this one again: a failover of a further journal
+                # loses that the shard was taken.
+                self._host.fenced_shard(slot.shard)
+                return
             else:
                 return
 

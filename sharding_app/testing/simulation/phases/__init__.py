@@ -9,7 +9,7 @@
          a shard that is closed, one that moves to another journal, one whose move is lost,
          pipelined commands behind a refused row,
          calls in a circle, a handler that stalls, timers, an entity that does not start,
-         a server that goes back in time under entities in memory
+         a server that goes back in time under entities in memory, and a further journal that does,
          ──whole protocol: a rolling restart under load without one failed call──>
          all down and up again, no message; what operators do with durable messages;
          projections have all events again
@@ -33,7 +33,7 @@ from sharding_app.testing.simulation.phases.ending import no_coordinator, stop
 from sharding_app.testing.simulation.phases.following import following
 from sharding_app.testing.simulation.phases.forgotten import forgotten
 from sharding_app.testing.simulation.phases.full_channel import full_channel
-from sharding_app.testing.simulation.phases.going_back import going_back
+from sharding_app.testing.simulation.phases.going_back import going_back, losing_takes
 from sharding_app.testing.simulation.phases.healing import black_hole, deafness, quiet
 from sharding_app.testing.simulation.phases.in_the_way import in_the_way
 from sharding_app.testing.simulation.phases.journal_down import journal_down
@@ -53,5 +53,5 @@ Phase = Callable[[Stage], None]
 
 PHASES: tuple[Phase, ...] = (
     boot, turmoil, quiet, messages, following, projecting, deafness, black_hole, unheard, without_a_line, full_channel, blocked, forgotten, in_the_way, journal_down, closing, moving, lost_switch, pipelines,
-    chains, stalled, alarms, stubbornness, going_back, deployment, all_down_and_up, operators, still_projecting, no_coordinator, stop,
+    chains, stalled, alarms, stubbornness, going_back, losing_takes, deployment, all_down_and_up, operators, still_projecting, no_coordinator, stop,
 )  # fmt: skip

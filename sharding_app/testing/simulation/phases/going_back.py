@@ -1,7 +1,8 @@
-"""The server goes back in time, in calm, and entities in memory go on (promise 18).
+"""A server goes back in time, in calm, and entities in memory go on (promise 18).
 
 Remembered ones have their rows stored again, and a singleton its schedule. When a node dies after
-that, the next home starts what was there.
+that, the next home starts what was there. A further journal loses as well that their shards were
+taken by their present homes.
 """
 
 from __future__ import annotations
@@ -9,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sharding_app.runtime.hosting.journal_part import LOOK_SECONDS
 from sharding_app.testing.simulation.harness import Stage
 from sharding_app.testing.simulation.hosts import home_of as at_home
 from sharding_app.testing.simulation.in_memory import BELL, LAMP
-from sharding_app.testing.simulation.liveness import home_of, place_of
+from sharding_app.testing.simulation.liveness import home_of, is_taken, place_of
 from sharding_app.testing.simulation.operators import discard
 from sharding_app.testing.simulation.phases.scheduled import goes_on
 from sharding_app.testing.simulation.promises import PromiseBroken
 from sharding_app.testing.simulation.virtual_node import DRIFT, RESTART_BACKOFF_SECONDS
 
 if TYPE_CHECKING:
+    from sharding_app.protocol.ids import ShardKey
     from sharding_app.testing.simulation.topology import Named
 
 RESTED_SECONDS = 2.0
@@ -27,6 +30,8 @@ STARTED_SECONDS = RESTART_BACKOFF_SECONDS * (1 + 2 * DRIFT) + 1.0
 AGAIN_SECONDS = 8.0
 """Two times the longest lease, and the pauses of the lifeline."""
 NOTICED_SECONDS = 0.2
+LOOKED_SECONDS = 2 * LOOK_SECONDS
+"""Each node has looked at a further journal."""
 ANSWERED_SECONDS = 5.0
 
 
@@ -61,6 +66,55 @@ def going_back(stage: Stage) -> None:
     stage.reach_all("entities in memory answer after a failover", AGAIN_SECONDS, entities, promise=18)
     _stay(stage, before)
     _die(stage, lamps[0])
+
+
+def losing_takes(stage: Stage) -> None:
+    """Let a further journal lose the moves of entities in memory that lie there."""
+    world = stage.world
+    journals = {each: world.where.is_in(_key(stage, each)) for each in world.cast.in_memory}
+    name = next((each for each in journals.values() if each), "")
+    if not name or world.failure is not None:
+        return
+    entities = [each for each in journals if journals[each] == name]
+    world.trace.note("world", None, "the journal %s loses that shards were taken", name)
+    server = world.journals[name]
+    server.standby.part(asynchronous=True)
+    _move(stage, entities)
+    stage.reach_all("entities in memory answer after a move", AGAIN_SECONDS, entities)
+    _light(stage, entities)
+    stage.settle("every shard has a live home after a move")
+    before = _objects(stage, entities)
+    epochs = {each: place_of(world, each).epoch for each in entities}
+    world.registry.is_losing_its_tail(server)
+    server.fail_over()
+    stage.pass_time(LOOKED_SECONDS)
+    stage.settle("every shard has a live home after a failover of its journal")
+    _are_stored_again(stage, [each for each in entities if each[0] is LAMP])
+    for bell in (each for each in entities if each[0] is BELL):
+        _has_its_timers(stage, bell, AGAIN_SECONDS)
+        goes_on(stage)
+    stage.reach_all("entities in memory answer after a failover of their journal", AGAIN_SECONDS, entities)
+    # A singleton's shard is never moved for the balance.
+    stays = [each for each in entities if each[0] is BELL or place_of(world, each).epoch == epochs[each]]
+    _stay(stage, {each: before[each] for each in stays})
+
+
+def _move(stage: Stage, entities: Sequence[Named]) -> None:
+    """Move the shards of these entities, or let them come home anew."""
+    world = stage.world
+    rows, keys = world.server.cluster.shards, list(dict.fromkeys(_key(stage, each) for each in entities))
+    stage.until(lambda: all(is_taken(world, rows[key]) for key in keys), AGAIN_SECONDS, "shards are at home")
+    before = {key: rows[key].epoch for key in keys}
+    world.injector.move(keys, None)
+    stage.until(
+        lambda: all(rows[key].epoch > before[key] and is_taken(world, rows[key]) for key in keys),
+        AGAIN_SECONDS, "shards of entities in memory are moved",
+    )  # fmt: skip
+
+
+def _key(stage: Stage, entity: Named) -> ShardKey:
+    made, entity_id = entity
+    return made.name, stage.world.shard_of(made.name, entity_id)
 
 
 def _rest(stage: Stage, lamps: list[Named]) -> None:
@@ -99,11 +153,15 @@ def _forget_the_schedule(stage: Stage, bell: Named) -> None:
 
 
 def _start_again(stage: Stage, bell: Named) -> None:
-    made, entity = bell
     stage.call(bell, "quit")
+    _has_its_timers(stage, bell, STARTED_SECONDS)
+
+
+def _has_its_timers(stage: Stage, bell: Named, seconds: float) -> None:
+    made, entity = bell
     stage.until(
         lambda: len(stage.world.witness.schedules.rows_of(made, entity)) == len(made.recurring),
-        STARTED_SECONDS, "a singleton sets its timers at its start", promise=16,
+        seconds, "a singleton sets its timers at its start", promise=16,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 import pytest_asyncio
 
-from sharding_app import AskTimeout
+from sharding_app import AskTimeout, Entity, ShardingSettings, command
 from sharding_app.adapters.memory import MemoryJournal, MemoryServer
 from sharding_app.errors import Unavailable
 from sharding_app.ports.journal import EventRow, JournalOfAnother, JournalUnavailable, ShardsFenced, Taken
@@ -23,10 +23,24 @@ from sharding_app.runtime.base.shared_round import Rounds
 from sharding_app.runtime.hosting.journal_part import JournalPart
 from sharding_app.runtime.hosting.shard_leases import ShardGate
 from sharding_app.runtime.hosting.shards import ShardLife
+from sharding_app.runtime.hosting.starting import Starting
 from tests.unit.runtime.two_journals import SECOND, SHARDS, Purse, TwoJournals, some
 from tests.unit.runtime.waiting import until
 
 pytestmark = pytest.mark.asyncio
+
+
+class Lantern(Entity, name="journals.Lantern"):
+    settings = ShardingSettings(remember_entities=True)
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    @command
+    def light(self) -> int:
+        self.times += 1
+        return self.times
+
 
 HERE, THERE = some("", 5), some(SECOND, 5)
 CONFIG = NodeConfig(number_of_shards=SHARDS, ask_timeout_seconds=4.0, step_aside_after_seconds=3.0)
@@ -242,6 +256,42 @@ async def test_after_a_failover_the_shards_of_that_journal_are_read_again(cluste
     type_id = cluster.server.cluster.type_ids["journals.Purse"]
     there = {key for key in cluster.second.cluster.epochs if key[0] == type_id}
     assert {key for key in epochs if cluster.server.cluster.epochs[key] != epochs[key]} == there
+
+
+async def test_objects_in_memory_stay_where_a_failover_loses_that_their_shards_were_taken() -> None:
+    async with TwoJournals([Lantern], nodes=2, config=CONFIG) as cluster:
+        with cluster.in_use():
+            ids = some(SECOND, 5, "journals.Lantern")
+            cluster.second.standby.part(asynchronous=True)
+            assert await asyncio.gather(*(Lantern.ref(each).light() for each in ids)) == [1] * 5
+            epochs = dict(cluster.server.cluster.epochs)
+            cluster.second.fail_over()
+            assert not cluster.second.journal.remembered
+            await until(
+                lambda: (
+                    sorted(each for row in cluster.second.journal.remembered.values() for each in row)
+                    == sorted(ids)
+                )
+            )
+            assert await asyncio.gather(*(Lantern.ref(each).light() for each in ids)) == [2] * 5
+            assert cluster.server.cluster.epochs == epochs
+
+
+async def test_a_home_that_may_not_store_timers_gives_its_shard_up() -> None:
+    """Its next home stores them, and that may be the same node."""
+    fenced: list[object] = []
+
+    async def timers(*_: object) -> tuple[float, dict[str, str]]:
+        raise ShardsFenced(frozenset({(7, 0)}))
+
+    host: Any = SimpleNamespace(
+        journal=SimpleNamespace(timers=timers),
+        execution=SimpleNamespace(type_id=7),
+        fenced_shard=fenced.append,
+    )
+    slot: Any = SimpleNamespace(id="the", is_gone=False, shard=SimpleNamespace(stopping=False))
+    await Starting(host).keep_timers(slot)
+    assert fenced == [slot.shard]
 
 
 async def test_a_database_of_another_cluster_is_not_used(cluster: TwoJournals) -> None:
