@@ -4,6 +4,7 @@ and the rest on two others.
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
 from sharding_app.adapters.memory.connection import Connection
@@ -371,14 +372,12 @@ class MemoryJournal:
 
     def in_lineage(self, request: Callable[[], Steps[T]]) -> Callable[[], Steps[T]]:
         """Wrap a request so that a server of another lineage than the present one refuses it."""
-        wanted = self._lineage
+        return partial(self._refused_elsewhere, self._lineage, request)
 
-        def refused_elsewhere() -> Steps[T]:
-            if wanted is not None and wanted != self._server.identity.lineage:
-                raise ConnectionLost("the server is on another timeline")
-            return request()
-
-        return refused_elsewhere
+    def _refused_elsewhere(self, wanted: Lineage | None, request: Callable[[], Steps[T]]) -> Steps[T]:
+        if wanted is not None and wanted != self._server.identity.lineage:
+            raise ConnectionLost("the server is on another timeline")
+        return request()
 
     async def _after_late_ones(self, kind: str, request: Callable[[], Steps[T]]) -> T:
         """Write beside the appends, once no request whose answer was lost can execute any more."""

@@ -944,28 +944,18 @@ class Witness:
         self._lease_is_earned(node)
         if not self._looks % GLOBAL_LOOK_EVERY:
             self._memory_is_bounded(node)
+            self._mailboxes_are_bounded(node)
             self.world.registry.look()
             self.world.judge.look()
-        homes, me, most = self.homes, node.incarnation, node.config.mailbox_size + 1
+        homes, me = self.homes, node.incarnation
         for host in all_hosts(node):
-            beside, name = host.execution.beside, host.type.name
-            if beside is not None and beside.most_waiting > most:
-                detail = f"{beside.most_waiting} answers wait for a commit"
-                raise PromiseBroken(9, "memory_is_bounded", detail, name)
             for number, shard in host.shards.items():
-                home = homes.get((name, number, shard.epoch))
+                home = homes.get((shard.type, number, shard.epoch))
                 if home != me:
                     raise PromiseBroken(
                         7, "hosts_what_the_row_says",
-                        f"{me} hosts it at epoch {shard.epoch}, whose home is {home}", f"{name}/{number}",
+                        f"{me} hosts it at epoch {shard.epoch}, whose home is {home}", f"{shard.type}/{number}",
                     )  # fmt: skip
-                limit = shard.mailbox_limit + 1
-                for slot in shard.slots.values():
-                    # A command that had its turn and could not begin is put back, beside a full
-                    # mailbox.
-                    mailbox = slot.mailbox
-                    if mailbox is not None and len(mailbox) > limit:
-                        raise PromiseBroken(9, "memory_is_bounded", f"{len(mailbox)} in a mailbox", slot.id)
 
     def _lease_is_earned(self, node: Node) -> None:
         """Compare a node's belief in its lease with the server's side.
@@ -978,6 +968,23 @@ class Witness:
         if ends > heard + BOUND_SECONDS + ROUNDING_SECONDS:
             detail = f"{node.incarnation} believes in its lease until {ends - heard:.2f} s after the server has heard it"
             raise PromiseBroken(2, "lease_is_earned", detail)
+
+    def _mailboxes_are_bounded(self, node: Node) -> None:
+        """Check promise 9 for what waits at entities. A command that had its turn and could not
+        begin is put back, beside a full mailbox.
+        """
+        most = node.config.mailbox_size + 1
+        for host in all_hosts(node):
+            beside = host.execution.beside
+            if beside is not None and beside.most_waiting > most:
+                detail = f"{beside.most_waiting} answers wait for a commit"
+                raise PromiseBroken(9, "memory_is_bounded", detail, host.type.name)
+            for shard in host.shards.values():
+                limit = shard.mailbox_limit + 1
+                for slot in shard.slots.values():
+                    mailbox = slot.mailbox
+                    if mailbox is not None and len(mailbox) > limit:
+                        raise PromiseBroken(9, "memory_is_bounded", f"{len(mailbox)} in a mailbox", slot.id)
 
     def _memory_is_bounded(self, asking: AskingProcess) -> None:
         """Check promise 9 for regions and links, whose contents are counted again."""

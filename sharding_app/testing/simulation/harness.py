@@ -66,7 +66,15 @@ class Stage:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.world.broke(PromiseBroken(0, "runs_without_mistakes", f"a client failed: {error!r}"))
 
-    def until(self, condition: Callable[[], bool], seconds: float, what: str, promise: int = 10) -> None:
+    def until(
+        self,
+        condition: Callable[[], bool],
+        seconds: float,
+        what: str,
+        promise: int = 10,
+        *,
+        at_once: int = 1,
+    ) -> None:
         world = self.world
         if world.failure is not None:
             return
@@ -75,6 +83,7 @@ class Stage:
                 world.failure is not None or condition() or (self._steps is not None and self._is_cut())
             ),
             deadline=world.now + seconds,
+            at_once=at_once,
         )
         if not done:
             world.broke(PromiseBroken(promise, "liveness", f"not within {seconds:g} s: {what}"))

@@ -214,7 +214,12 @@ class SimLoop(_Base):
             for _ in range(len(ready)):
                 handle = ready.popleft()
                 if not handle._cancelled:
-                    handle._run()
+                    try:  # as `handle._run` does, with one call less for each of 100,000 handles
+                        handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException as error:  # noqa: BLE001  (any error of a callback is told)
+                        self._tell(handle, error)
                 if process.life is not running:
                     break
         finally:
@@ -223,6 +228,11 @@ class SimLoop(_Base):
             self.schedule_turn()
         if scheduler.on_turn is not None and not scheduler.turns % scheduler.looks_every:
             scheduler.on_turn(process.name)
+
+    def _tell(self, handle: asyncio.Handle, error: BaseException) -> None:
+        self.call_exception_handler(
+            {"message": f"exception in callback {handle!r}", "exception": error, "handle": handle}
+        )
 
     def _look_for_spinning(self) -> None:
         """Report a callback that follows itself without a pause. Real loops would use up a core
@@ -366,8 +376,8 @@ class SimLoop(_Base):
         else:
             self.default_exception_handler(context)
 
-    def get_debug(self) -> bool:
-        return False
+    get_debug = bool
+    """False. Each handle asks, and a function of Python's own is the quickest."""
 
     def set_debug(self, enabled: bool) -> None:
         """Debug mode reads wall clocks, so there is none."""

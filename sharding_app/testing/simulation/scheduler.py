@@ -8,6 +8,7 @@ histories.
 from __future__ import annotations
 
 import asyncio
+import math
 from asyncio import events
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -90,11 +91,13 @@ class Scheduler:
         callback()
         return True
 
-    def run(self, until: Callable[[], bool] | None = None, deadline: float | None = None) -> bool:
+    def run(
+        self, until: Callable[[], bool] | None = None, deadline: float | None = None, *, at_once: int = 1
+    ) -> bool:
         """Go on until the condition holds (True), or time or work have run out (False).
 
-        May be called while an event loop of the real world runs in this thread; that loop stands
-        still.
+        The condition is asked before every event, or before each group of `at_once` events. May be
+        called while an event loop of the real world runs in this thread; that loop stands still.
         """
         outer, outer_task = events._get_running_loop(), None
         if outer is not None:
@@ -102,17 +105,17 @@ class Scheduler:
             if outer_task is not None:
                 asyncio.tasks._leave_task(outer, outer_task)
             events._set_running_loop(None)
-        heap = self._heap
+        heap, end = self._heap, math.inf if deadline is None else deadline
         try:
-            while True:
-                if until is not None and until():
-                    return True
-                if not heap or (deadline is not None and heap[0][0] > deadline):
-                    if deadline is not None:
-                        self.now = max(self.now, deadline)
-                    return False
-                self.now, _, callback = heappop(heap)
-                callback()
+            while until is None or not until():
+                for _ in range(at_once):
+                    if not heap or heap[0][0] > end:
+                        if deadline is not None:
+                            self.now = max(self.now, deadline)
+                        return until is not None and until()
+                    self.now, _, callback = heappop(heap)
+                    callback()
+            return True
         finally:
             events._set_running_loop(outer)
             if outer is not None and outer_task is not None:

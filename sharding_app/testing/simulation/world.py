@@ -61,7 +61,8 @@ STATEMENT_SECONDS = 1.3
 """The server gives a statement up a little earlier than its client does."""
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 """The date at which a world begins, by its server's clock."""
-LOOK_EVERY = 4
+LOOK_EVERY = 8
+"""Number of turns from one look at a node to the next: each look takes time."""
 
 
 @dataclass(slots=True)
