@@ -53,9 +53,21 @@ ROOMS = (
     *(
         Room(
             f"sharding_app.adapters.{adapter}",
-            (f"sharding_app.adapters.{adapter}", "sharding_app.protocol", "sharding_app.ports"),
+            (
+                f"sharding_app.adapters.{adapter}",
+                *(f"sharding_app.adapters.{each}" for each in shared),
+                "sharding_app.protocol",
+                "sharding_app.ports",
+            ),
         )
-        for adapter in ("postgres", "channels", "direct", "memory", "personal")
+        for adapter, shared in (
+            ("postgres", ("lookups",)),
+            ("memory", ("lookups",)),
+            ("channels", ()),
+            ("direct", ()),
+            ("personal", ()),
+            ("lookups", ()),
+        )
     ),
 )
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
+from sharding_app.adapters.lookups import Lookup, Lookups
 from sharding_app.adapters.memory.connection import Connection
 from sharding_app.adapters.memory.journal_writes import JournalWrites
 from sharding_app.adapters.memory.server import MemoryServer
@@ -74,6 +75,7 @@ class MemoryJournal:
         self._writers = tuple(writers)
         self.lines = {"journal": self._writers, "reads": (self._reader, self._recovery)}
         "Its connections by purpose."
+        self._lookups = Lookups(self._outcomes)
         self._lineage: Lineage | None = None
 
     @property
@@ -197,10 +199,17 @@ class MemoryJournal:
         await self._wrote("forget_states", forget)
 
     async def outcome(self, type_id: int, entity: str, command_id: str, age_ms: int) -> Outcome | None:
-        return await self._read(
-            "outcome",
-            lambda: self._rows.outcome(type_id, entity, command_id, self._server.now() - age_ms / 1000),
-        )
+        return await self._lookups.find(type_id, entity, command_id, age_ms)
+
+    async def _outcomes(self, ours: bool, wanted: Sequence[Lookup]) -> list[Outcome | None]:
+        def outcomes() -> list[Outcome | None]:
+            now = self._server.now()
+            return [
+                self._rows.outcome(each.type_id, each.entity, each.command_id, now - each.age_ms / 1000)
+                for each in wanted
+            ]
+
+        return await self._read("outcome", outcomes)
 
     async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
         await self._wrote("save_snapshots", lambda: self._writes.save_snapshots(snapshots))

@@ -39,6 +39,7 @@ import msgspec
 import psycopg
 from psycopg.types.string import ByteaBinaryLoader
 
+from sharding_app.adapters.lookups import Lookup, Lookups
 from sharding_app.adapters.postgres.appending import Appending, write_bytes_at_once
 from sharding_app.adapters.postgres.appending_messages import (
     AppendingMessages,
@@ -49,7 +50,6 @@ from sharding_app.adapters.postgres.appending_messages import (
 from sharding_app.adapters.postgres.arrays import register_arrays
 from sharding_app.adapters.postgres.connection import Connection, Conninfo, Line, is_idle
 from sharding_app.adapters.postgres.errors import LOST, explain, has_failed, verdict
-from sharding_app.adapters.postgres.outcomes import Lookups
 from sharding_app.adapters.postgres.sql import HIGHEST, QUERIES
 from sharding_app.ports.deliveries import (
     ASIDE_PAIRS,
@@ -195,7 +195,7 @@ class PostgresJournal:
         )
         # Nothing can be written here, so a coordinator does not have to end it.
         self._recovery = line(purpose="recovery", prepare=_only_reads)
-        self._lookups = Lookups(self._rows)
+        self._lookups = Lookups(self._outcomes)
         self._answer_seconds = answer_seconds
         self._doubtful: tuple[list[Backend], ...] = tuple([] for _ in self._appends)
         """By connection: server processes that may still execute an append whose answer we did not
@@ -423,6 +423,21 @@ class PostgresJournal:
         return await self._lookups.find(
             type_id, entity, command_id, max(-_MAX_AGE_MS, min(age_ms, _MAX_AGE_MS))
         )
+
+    async def _outcomes(self, ours: bool, wanted: Sequence[Lookup]) -> list[Outcome | None]:
+        rows = await self._rows(
+            "outcome_of_ours" if ours else "outcome",
+            {
+                "types": [each.type_id for each in wanted],
+                "entities": [each.entity for each in wanted],
+                "command_ids": [each.command_id for each in wanted],
+                "ages": [each.age_ms for each in wanted],
+            },
+        )
+        found: list[Outcome | None] = [None] * len(wanted)
+        for place, seq, command, *reply in rows:
+            found[place - 1] = Outcome(seq, command or "", *reply)
+        return found
 
     async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
         newest = {(each.type_id, each.entity, each.seq): each for each in snapshots}

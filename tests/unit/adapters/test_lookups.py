@@ -4,11 +4,10 @@ asked, and to no other.
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
-from sharding_app.adapters.postgres.outcomes import Lookups
+from sharding_app.adapters.lookups import Lookup, Lookups
 from sharding_app.ports.journal import JournalUnavailable, Outcome, RowRefused
 from sharding_app.protocol.recovery_limits import Pace
 
@@ -19,13 +18,13 @@ async def test_callers_that_ask_together_are_told_together_and_the_next_question
     asked: list[list[str]] = []
     refuses = True
 
-    async def rows(query: str, params: dict[str, Any]) -> Sequence[tuple[Any, ...]]:
-        asked.append(params["command_ids"])
+    async def query(ours: bool, wanted: Sequence[Lookup]) -> list[Outcome | None]:
+        asked.append([each.command_id for each in wanted])
         if refuses:
             raise RowRefused("not these")
-        return [(1, 7, "add", b"1", False)]
+        return [Outcome(7, "add", b"1", False), None]
 
-    lookups = Lookups(rows)
+    lookups = Lookups(query)
     first = await asyncio.gather(*(lookups.find(1, "a", name, 0) for name in "xy"), return_exceptions=True)
     assert [type(each) for each in first] == [RowRefused, RowRefused]
     refuses = False
@@ -38,13 +37,13 @@ async def test_a_question_that_was_too_much_is_followed_by_a_smaller_one() -> No
     """Else all who ask would wait for each other's time limit for ever."""
     asked: list[int] = []
 
-    async def rows(query: str, params: dict[str, Any]) -> Sequence[tuple[Any, ...]]:
-        asked.append(len(params["command_ids"]))
+    async def query(ours: bool, wanted: Sequence[Lookup]) -> list[Outcome | None]:
+        asked.append(len(wanted))
         if asked[-1] > 100:
             raise JournalUnavailable("canceling statement due to statement timeout")
-        return []
+        return [None] * len(wanted)
 
-    lookups = Lookups(rows)
+    lookups = Lookups(query)
 
     async def until_answered(number: int) -> None:
         while True:
@@ -61,16 +60,16 @@ async def test_a_question_that_was_too_much_is_followed_by_a_smaller_one() -> No
 
 
 async def test_ids_of_ours_are_asked_for_by_themselves() -> None:
-    asked: list[tuple[str, list[str]]] = []
+    asked: list[tuple[bool, list[str]]] = []
 
-    async def rows(query: str, params: dict[str, Any]) -> Sequence[tuple[Any, ...]]:
-        asked.append((query, params["command_ids"]))
-        return [(1, 7, "add", b"1", False)]
+    async def query(ours: bool, wanted: Sequence[Lookup]) -> list[Outcome | None]:
+        asked.append((ours, [each.command_id for each in wanted]))
+        return [Outcome(7, "add", b"1", False), None]
 
-    lookups = Lookups(rows)
+    lookups = Lookups(query)
     ids = ["a", "?n-1:1", "b", "?n-1:2"]
     found = await asyncio.gather(*(lookups.find(1, "e", each, 0) for each in ids))
-    assert asked == [("outcome", ["a", "b"]), ("outcome_of_ours", ["?n-1:1", "?n-1:2"])]
+    assert asked == [(False, ["a", "b"]), (True, ["?n-1:1", "?n-1:2"])]
     assert [each is not None for each in found] == [True, True, False, False]
 
 
@@ -81,13 +80,13 @@ async def test_after_an_outage_questions_grow_though_each_takes_its_time() -> No
     asked: list[int] = []
     is_away = True
 
-    async def rows(query: str, params: dict[str, Any]) -> Sequence[tuple[Any, ...]]:
+    async def query(ours: bool, wanted: Sequence[Lookup]) -> list[Outcome | None]:
         if is_away:
             raise JournalUnavailable("away")
-        asked.append(len(params["command_ids"]))
-        return []
+        asked.append(len(wanted))
+        return [None] * len(wanted)
 
-    lookups = Lookups(rows)
+    lookups = Lookups(query)
     lookups._paces = {ours: TimedPace(pace) for ours, pace in lookups._paces.items()}  # type: ignore[misc]
     for number in range(20):
         with pytest.raises(JournalUnavailable):

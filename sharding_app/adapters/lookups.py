@@ -1,29 +1,26 @@
 """Look-ups of the outcomes of commands by their ids: those that wait at the same time share one
 query.
 
-Ids given by callers have an index; ids made by this package are looked for among their entity's
-last events. After a query that failed or took long half as many ids are asked for at a time, down
-to one. After a failover all commands under way are retried at once, and an entity goes on only when
-its command's outcome is known. With one query each, through one connection, every entity would wait
-for all the others at each of its commands.
+Ids given by callers are asked for apart from ids made by this package: the server finds the former
+by an index, and the latter among their entity's last events. After a query that failed or was slow
+by its size, half as many ids are asked for at a time, down to one. After a failover all commands
+under way are retried at once, and an entity goes on only when its command's outcome is known. With
+one query each, through one connection, every entity would wait for all the others at each of its
+commands.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sharding_app.ports.journal import Outcome
 from sharding_app.protocol.command_ids import is_ours
 from sharding_app.protocol.recovery_limits import Pace
 
 AT_ONCE = 500
-QUERIES = {False: "outcome", True: "outcome_of_ours"}
-"""Keyed by whether the id was made by this package."""
-
-Rows = Callable[[str, dict[str, Any]], Awaitable[Sequence[tuple[Any, ...]]]]
 
 
-class _Lookup(NamedTuple):
+class Lookup(NamedTuple):
     type_id: int
     entity: str
     command_id: str
@@ -31,17 +28,21 @@ class _Lookup(NamedTuple):
     answer: "asyncio.Future[Outcome | None]"
 
 
+Query = Callable[[bool, Sequence[Lookup]], Awaitable[Sequence[Outcome | None]]]
+
+
 class Lookups:
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-        self._paces = {ours: Pace(AT_ONCE) for ours in QUERIES}
-        self._waiting: list[_Lookup] = []
+    def __init__(self, query: Query) -> None:
+        """`query`: asks the server, given whether the ids were made by this package."""
+        self._query = query
+        self._paces = {ours: Pace(AT_ONCE) for ours in (False, True)}
+        self._waiting: list[Lookup] = []
         self._asking: asyncio.Task[None] | None = None
 
     async def find(self, type_id: int, entity: str, command_id: str, age_ms: int) -> Outcome | None:
         """Return the command's outcome. Raises JournalUnavailable."""
         loop = asyncio.get_running_loop()
-        lookup = _Lookup(type_id, entity, command_id, age_ms, loop.create_future())
+        lookup = Lookup(type_id, entity, command_id, age_ms, loop.create_future())
         self._waiting.append(lookup)
         if self._asking is None:
             self._asking = loop.create_task(self._ask(), name="sharding look-ups")
@@ -57,7 +58,7 @@ class Lookups:
                 self._waiting = [each for each in self._waiting if id(each) not in asked]
                 began = asyncio.get_running_loop().time()
                 try:
-                    found = await self._found(QUERIES[ours], batch)
+                    found = await self._query(ours, batch)
                     pace.took(asyncio.get_running_loop().time() - began)
                 except Exception as error:  # noqa: BLE001  (any error has to reach the waiting callers)
                     pace.failed()
@@ -65,25 +66,11 @@ class Lookups:
                         if not each.answer.done():
                             each.answer.set_exception(error)
                 else:
-                    for place, each in enumerate(batch, 1):
+                    for each, outcome in zip(batch, found, strict=True):
                         if not each.answer.done():
-                            each.answer.set_result(found.get(place))
+                            each.answer.set_result(outcome)
         finally:
             self._asking = None
             for each in self._waiting:
                 each.answer.cancel()
             self._waiting.clear()
-
-    async def _found(self, query: str, batch: Sequence[_Lookup]) -> dict[int, Outcome]:
-        rows = await self._rows(
-            query,
-            {
-                "types": [each.type_id for each in batch],
-                "entities": [each.entity for each in batch],
-                "command_ids": [each.command_id for each in batch],
-                "ages": [each.age_ms for each in batch],
-            },
-        )
-        return {
-            place: Outcome(seq, command or "", reply, partial) for place, seq, command, reply, partial in rows
-        }
