@@ -78,6 +78,7 @@ TROUBLES = (
     Trouble("55P03", "canceling statement due to lock timeout", OF_EVENTS, seconds=0.2),
 )
 """A full disk, a server that only reads, transactions that collide, a table that is locked."""
+LOOK_UPS_FAIL = Trouble("57014", "canceling statement due to statement timeout", frozenset({"outcome"}))
 STEP_SECONDS = 0.001
 """Most steps of a transaction take less than this."""
 STALLS, STALL_SECONDS = 0.03, 0.5
@@ -115,6 +116,8 @@ class Conditions:
         "Clients whose channels take nothing more. The sender gets an error."
         self.slow_store = 0.0
         self.slow_appends = 0.0
+        self.steady_seconds = 0.0
+        "Duration that each request for events takes more: the server is slow, and well."
         self.failing_store = 0.0
         self.lost_answers = 0.0
         self.late_commits = 0.0
@@ -164,7 +167,7 @@ class Conditions:
             other.heal()
         self.loss = self.duplication = self.reordering = self.delay = 0.0
         self.slow_store = self.slow_appends = self.failing_store = self.lost_answers = self.late_commits = 0.0
-        self.late_marks = self.late_deletions = self.stalls = self.lost_steps = 0.0
+        self.late_marks = self.late_deletions = self.stalls = self.lost_steps = self.steady_seconds = 0.0
         self.layer_down = self.leases_down = False
         self.on_decide = self.trouble = None
         self._held_up.clear()
@@ -239,6 +242,8 @@ class Conditions:
         if self.slow_store:
             self._happened["slow_store"] += 1
             there += chance() * self.slow_store
+        if self.steady_seconds and kind in OF_EVENTS:
+            there += self.steady_seconds
         if source in self.slow_nodes:
             there += 0.2 + chance() * 0.5
         found = (

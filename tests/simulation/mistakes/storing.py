@@ -13,6 +13,7 @@ from sharding_app.adapters.memory.sessions import Session
 from sharding_app.entities.event_codec import FINISHED
 from sharding_app.errors import BufferFull
 from sharding_app.ports.journal import EventRow, History, JournalUnavailable
+from sharding_app.protocol.recovery_limits import SLOW_SECONDS, Pace
 from sharding_app.runtime.execution.command import Command, Services
 from sharding_app.runtime.journal.appender import Appender
 from sharding_app.runtime.journal.backlog import Backlog
@@ -23,6 +24,8 @@ from sharding_app.runtime.journal.locked import LockedShards
 from sharding_app.runtime.journal.snapshots import Snapshots
 from sharding_app.testing.simulation.own_rows import VirtualTogether
 from tests.simulation.mistakes.mistake import Mistake, no, nothing, yes
+
+QUICK_SECONDS = 0.25
 
 
 def _answers_first(real: Any) -> Any:
@@ -178,6 +181,16 @@ def _one_less(real: Any) -> Any:
     return committed
 
 
+def _grows_when_quick(real: Any) -> Any:
+    def took(self: Pace, seconds: float) -> None:
+        if seconds > SLOW_SECONDS:
+            self.failed()
+        elif seconds < QUICK_SECONDS:
+            self.size = min(self._most, 2 * self.size)
+
+    return took
+
+
 STORING: dict[str, Mistake] = {
     "epoch_check_off": Mistake((1, 2, 3, 4), JournalRows, "fence", lambda _: nothing),
     "answer_before_commit": Mistake((2, 3), Command, "_commit", _answers_first),
@@ -204,5 +217,6 @@ STORING: dict[str, Mistake] = {
     "durable_state_not_loaded": Mistake((2, 3), Loader, "_restore", _starts_anew),
     "durable_state_of_a_failure": Mistake((2, 3), DurableState, "as_stored", lambda _: yes),
     "snapshot_off_by_one": Mistake((4,), Snapshots, "committed", _one_less),
+    "only_quick_reads_grow": Mistake((10,), Pace, "took", _grows_when_quick),
     "retries_are_not_looked_up": Mistake((5,), JournalRows, "outcome", lambda _: nothing),
 }

@@ -5,7 +5,8 @@
          messages have arrived, followers and projections have all events,
          a deaf node, one behind a black hole, one that is let go unheard, one without a connection,
          one whose channel is full, one whose loop is blocked, one whose link is forgotten,
-         an entity whose rows the server does not take, a further journal that is down,
+         an entity whose rows the server does not take, servers that are slow and well, a further
+         journal that is down,
          a shard that is closed, one that moves to another journal, one whose move is lost,
          pipelined commands behind a refused row,
          calls in a circle, a handler that stalls, timers, an entity that does not start,
@@ -43,6 +44,7 @@ from sharding_app.testing.simulation.phases.moving import moving
 from sharding_app.testing.simulation.phases.operators import operators
 from sharding_app.testing.simulation.phases.pipelines import pipelines
 from sharding_app.testing.simulation.phases.projecting import projecting, still_projecting
+from sharding_app.testing.simulation.phases.slow_server import slow_server
 from sharding_app.testing.simulation.phases.stalled import stalled
 from sharding_app.testing.simulation.phases.stubbornness import stubbornness
 from sharding_app.testing.simulation.phases.turmoil import turmoil
@@ -52,6 +54,6 @@ from sharding_app.testing.simulation.phases.without_a_line import without_a_line
 Phase = Callable[[Stage], None]
 
 PHASES: tuple[Phase, ...] = (
-    boot, turmoil, quiet, messages, following, projecting, deafness, black_hole, unheard, without_a_line, full_channel, blocked, forgotten, in_the_way, journal_down, closing, moving, lost_switch, pipelines,
+    boot, turmoil, quiet, messages, following, projecting, deafness, black_hole, unheard, without_a_line, full_channel, blocked, forgotten, in_the_way, slow_server, journal_down, closing, moving, lost_switch, pipelines,
     chains, stalled, alarms, stubbornness, going_back, losing_takes, deployment, all_down_and_up, operators, still_projecting, no_coordinator, stop,
 )  # fmt: skip
