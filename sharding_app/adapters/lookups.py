@@ -7,6 +7,11 @@ by its size, half as many ids are asked for at a time, down to one. After a fail
 under way are retried at once, and an entity goes on only when its command's outcome is known. With
 one query each, through one connection, every entity would wait for all the others at each of its
 commands.
+
+The server looks back from the moment in which it executes a query. That may be as late as the
+answer, if the query waits for a connection or in a frozen server. So a look-up that finds nothing,
+and whose query took longer than its spare time, is asked for again with more of it. The time that
+it waits here does not count: its age grows until it is sent.
 """
 
 import asyncio
@@ -18,6 +23,10 @@ from sharding_app.protocol.command_ids import is_ours
 from sharding_app.protocol.recovery_limits import Pace
 
 AT_ONCE = 500
+SPARE_SECONDS = 1.0
+"""Time that a query may take and still prove that there is nothing."""
+CLOCK_DRIFT = 1.1
+"""Clock rates of processes and server are assumed to differ by less than a tenth."""
 
 
 class Lookup(NamedTuple):
@@ -25,7 +34,14 @@ class Lookup(NamedTuple):
     entity: str
     command_id: str
     age_ms: int
+    asked_at: float
     answer: "asyncio.Future[Outcome | None]"
+    spare: float = SPARE_SECONDS
+
+    def sent(self, now: float) -> "Lookup":
+        """Return it with the age at which it is sent, and its spare time."""
+        more = (now - self.asked_at + self.spare) * CLOCK_DRIFT
+        return self._replace(age_ms=self.age_ms + int(more * 1000))
 
 
 Query = Callable[[bool, Sequence[Lookup]], Awaitable[Sequence[Outcome | None]]]
@@ -42,13 +58,14 @@ class Lookups:
     async def find(self, type_id: int, entity: str, command_id: str, age_ms: int) -> Outcome | None:
         """Return the command's outcome. Raises JournalUnavailable."""
         loop = asyncio.get_running_loop()
-        lookup = Lookup(type_id, entity, command_id, age_ms, loop.create_future())
+        lookup = Lookup(type_id, entity, command_id, age_ms, loop.time(), loop.create_future())
         self._waiting.append(lookup)
         if self._asking is None:
             self._asking = loop.create_task(self._ask(), name="sharding look-ups")
         return await lookup.answer
 
     async def _ask(self) -> None:
+        loop = asyncio.get_running_loop()
         try:
             while self._waiting:
                 ours = is_ours(self._waiting[0].command_id)
@@ -56,18 +73,24 @@ class Lookups:
                 batch = [each for each in self._waiting if is_ours(each.command_id) is ours][: pace.size]
                 asked = set(map(id, batch))
                 self._waiting = [each for each in self._waiting if id(each) not in asked]
-                began = asyncio.get_running_loop().time()
+                began = loop.time()
                 try:
-                    found = await self._query(ours, batch)
-                    pace.took(asyncio.get_running_loop().time() - began)
+                    found = await self._query(ours, [each.sent(began) for each in batch])
+                    took = loop.time() - began
+                    pace.took(took)
                 except Exception as error:  # noqa: BLE001  (any error has to reach the waiting callers)
                     pace.failed()
                     for each in batch:
                         if not each.answer.done():
                             each.answer.set_exception(error)
                 else:
+                    took *= CLOCK_DRIFT
                     for each, outcome in zip(batch, found, strict=True):
-                        if not each.answer.done():
+                        if each.answer.done():
+                            continue  # its home has died
+                        if outcome is None and took > each.spare:
+                            self._waiting.append(each._replace(spare=2 * took))
+                        else:
                             each.answer.set_result(outcome)
         finally:
             self._asking = None

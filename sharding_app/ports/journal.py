@@ -436,7 +436,9 @@ class Journal(Protocol):
 
     async def outcome(self, type_id: int, entity: str, command_id: str, age_ms: int) -> Outcome | None:
         """Return the committed outcome of an earlier attempt of this command, no older than
-        `age_ms`.
+        `age_ms` when this was called. It may be somewhat older.
+
+        None: there is none, however long the question has waited or the server has stood still.
         """
         ...
 

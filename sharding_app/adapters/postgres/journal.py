@@ -419,10 +419,7 @@ class PostgresJournal:
     async def outcome(self, type_id: int, entity: str, command_id: str, age_ms: int) -> Outcome | None:
         if not (is_entity_id(entity) and _can_be_stored(command_id)):
             return None
-        # A look-up that the server refuses for its age would fail the others in the same query.
-        return await self._lookups.find(
-            type_id, entity, command_id, max(-_MAX_AGE_MS, min(age_ms, _MAX_AGE_MS))
-        )
+        return await self._lookups.find(type_id, entity, command_id, age_ms)
 
     async def _outcomes(self, ours: bool, wanted: Sequence[Lookup]) -> list[Outcome | None]:
         rows = await self._rows(
@@ -431,7 +428,8 @@ class PostgresJournal:
                 "types": [each.type_id for each in wanted],
                 "entities": [each.entity for each in wanted],
                 "command_ids": [each.command_id for each in wanted],
-                "ages": [each.age_ms for each in wanted],
+                # One that the server refuses would fail the others in the same query.
+                "ages": [max(-_MAX_AGE_MS, min(each.age_ms, _MAX_AGE_MS)) for each in wanted],
             },
         )
         found: list[Outcome | None] = [None] * len(wanted)

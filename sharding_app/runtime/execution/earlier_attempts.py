@@ -23,8 +23,6 @@ from sharding_app.runtime.journal.commits import Resident
 RETRY_SECONDS = 0.1
 CLOCK_DRIFT = 1.1
 """Clock rates of processes and server are assumed to differ by less than a tenth."""
-SPARE_SECONDS = 1.0
-"""Time that a question to the journal may take and still be answered rightly."""
 ARGUMENTS = "#"
 """Separates a command's name from the digest of its arguments in the journal."""
 
@@ -100,11 +98,6 @@ class EarlierAttempts:
 
         The look back covers the window of the command's id and not only the age of this call, since
         the caller may have called before. An id of our own belongs to one call.
-
-        The server looks back from the moment in which it executes the question. That may be as late
-        as the answer, if the question waits for others, for a connection or in a frozen server. So
-        an answer that took longer than the spare time proves nothing, and the question is asked
-        again with more of it.
         """
         window_ms = 0 if is_ours(message.command_id) else self._window_ms
         return await self._find(slot, message.command_id, message, window_ms)
@@ -130,18 +123,10 @@ class EarlierAttempts:
         self, slot: Resident, command_id: str, message: Deliver, window_ms: int
     ) -> Outcome | None:
         """Ask the journal for an id, back to a window before the message was called."""
-        spare = SPARE_SECONDS
         while True:
-            asked_at, age_ms = self._now(), self._age_ms(message)
+            age_ms = self._age_ms(message)
             age_ms = age_ms + window_ms if window_ms else int(age_ms * CLOCK_DRIFT)
             try:
-                found = await self._journal.outcome(
-                    self._type_id, slot.id, command_id, age_ms + int(spare * 1000)
-                )
+                return await self._journal.outcome(self._type_id, slot.id, command_id, age_ms)
             except JournalUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
-                continue
-            took = (self._now() - asked_at) * CLOCK_DRIFT
-            if found is not None or took <= spare:
-                return found
-            spare = 2 * took

@@ -73,6 +73,38 @@ async def test_ids_of_ours_are_asked_for_by_themselves() -> None:
     assert [each is not None for each in found] == [True, True, False, False]
 
 
+async def test_nothing_that_is_found_late_is_looked_for_again_further_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server may have looked back from the moment of its answer."""
+    now, ages = [100.0], list[list[int]]()
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now[0])
+
+    async def query(ours: bool, wanted: Sequence[Lookup]) -> list[Outcome | None]:
+        ages.append([each.age_ms for each in wanted])
+        now[0] += 3.0 if len(ages) == 1 else 0.1
+        return [None] * len(wanted)
+
+    assert await Lookups(query).find(1, "a", "x", 500) is None
+    assert ages == [[500 + 1100], [500 + 10_560]]
+
+
+async def test_what_waits_for_its_turn_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, ages = [100.0], list[list[int]]()
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now[0])
+
+    async def query(ours: bool, wanted: Sequence[Lookup]) -> list[Outcome | None]:
+        ages.append([each.age_ms for each in wanted])
+        now[0] += 0.5
+        return [None] * len(wanted)
+
+    lookups = Lookups(query)
+    for pace in lookups._paces.values():
+        pace.size = pace._most = 1
+    assert await asyncio.gather(*(lookups.find(1, "a", each, 0) for each in "wxyz")) == [None] * 4
+    assert ages == [[1100], [1650], [2200], [2750]]
+
+
 async def test_after_an_outage_questions_grow_though_each_takes_its_time() -> None:
     """On a busy server the smallest question is no quick one. Asked one by one, they would
     last for minutes, and an entity handles nothing before it has its answer.

@@ -16,10 +16,12 @@ from sharding_app import (
     command,
     query,
 )
+from sharding_app.adapters.lookups import SPARE_SECONDS, Lookup
+from sharding_app.adapters.memory import MemoryJournal
 from sharding_app.ports.journal import Outcome
 from sharding_app.protocol.ids import shard_of
 from sharding_app.runtime.base.config import NodeConfig
-from sharding_app.runtime.execution.earlier_attempts import SPARE_SECONDS, EarlierAttempts
+from sharding_app.runtime.execution.earlier_attempts import EarlierAttempts
 from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.cluster import MemoryCluster
 from sharding_app.testing.faults import DeadProcesses
@@ -253,13 +255,15 @@ async def test_the_time_that_the_journal_takes_to_look_counts(
             home = cluster.home_of(Cart, "a")
             (other,) = (node for name, node in cluster.nodes.items() if name != home)
             journal = other.node_ports.journal
-            look = journal.outcome
+            assert isinstance(journal, MemoryJournal)
+            lookups = journal._lookups
+            look = lookups._query
 
-            async def late(type_id: int, entity: str, command_id: str, age_ms: int) -> Outcome | None:
+            async def late(ours: bool, wanted: Sequence[Lookup]) -> Sequence[Outcome | None]:
                 await travel(seconds)
-                return await look(type_id, entity, command_id, age_ms)
+                return await look(ours, wanted)
 
-            monkeypatch.setattr(journal, "outcome", late)
+            monkeypatch.setattr(lookups, "_query", late)
             killing: list[asyncio.Task[None]] = []
 
             def on_commit(rows: object) -> None:
