@@ -20,12 +20,13 @@ as done, and undone with it.
 import asyncio
 import secrets
 import socket
-import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import psycopg
+from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
 
 from sharding_app.adapters.postgres.failed_database import NamedConnection
@@ -451,34 +452,14 @@ def cut(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> N
 def bounded_waits(connection: psycopg.Connection[Any], seconds: float) -> Iterator[None]:
     """Cut the connection where its server says nothing to a statement of the block for that long.
 
-    A server that is frozen keeps to no timeout of its own, and its network answers for it.
+    A server that is frozen keeps to no timeout of its own, and its network answers for it. No other
+    thread watches over a statement: one that finds no memory to begin with would hold up this one.
     """
     former = vars(connection).get("wait")
-    wait, lock = connection.wait, threading.Lock()
+    wait = connection.wait
 
-    def bounded(*args: Any, **options: Any) -> Any:
-        is_over = was_cut = False
-
-        def end() -> None:
-            nonlocal was_cut
-            with lock:
-                if not is_over:
-                    was_cut = True
-                    cut(connection)
-
-        timer = threading.Timer(seconds, end)
-        timer.daemon = True
-        timer.start()
-        try:
-            return wait(*args, **options)
-        except psycopg.OperationalError as error:
-            if was_cut:
-                raise psycopg.OperationalError(f"no answer within {seconds:g} s") from error
-            raise
-        finally:
-            with lock:
-                is_over = True
-            timer.cancel()
+    def bounded(gen: PQGen[T], *args: Any, **options: Any) -> T:
+        return wait(_within(connection, gen, seconds), *args, **options)
 
     connection.wait = bounded  # type: ignore[method-assign]
     try:
@@ -488,6 +469,25 @@ def bounded_waits(connection: psycopg.Connection[Any], seconds: float) -> Iterat
             del connection.wait
         else:
             connection.wait = former  # type: ignore[method-assign]
+
+
+def _within(connection: psycopg.Connection[Any], gen: PQGen[T], seconds: float) -> PQGen[T]:
+    """Pass a wait on, which psycopg wakes ten times a second, and cut the connection in the end."""
+    ends, was_cut = time.monotonic() + seconds, False
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            if not ready and not was_cut and time.monotonic() >= ends:
+                was_cut = True
+                cut(connection)
+            wanted = gen.send(ready)
+    except StopIteration as end:
+        return cast(T, end.value)
+    except psycopg.OperationalError as error:
+        if was_cut:
+            raise psycopg.OperationalError(f"no answer within {seconds:g} s") from error
+        raise
 
 
 async def _hang_up(connection: Connection) -> None:

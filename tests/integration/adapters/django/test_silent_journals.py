@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from django.db import OperationalError, connections
 
 from sharding_app.adapters.django import database, projecting
 from sharding_app.adapters.django.database import soon_connected
+from sharding_app.adapters.postgres.connection import bounded_waits
 from sharding_app.operations import each_journal
 from sharding_app.operations.each_journal import ask
 from sharding_app.ports.projections import NotReady
@@ -44,6 +46,24 @@ def read(alias: str) -> int:
     with connections[alias].cursor() as cursor:
         cursor.execute("SELECT 1")
         return int(cursor.fetchone()[0])
+
+
+def test_no_other_thread_is_needed_to_notice(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new thread that finds no memory to begin with would hold this one up for ever."""
+    assert read(SECOND) == 1
+
+    def start(_: threading.Thread) -> None:
+        raise AssertionError("a thread was started")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    raw = connections[SECOND].connection
+    with bounded_waits(raw, LIMIT):
+        assert read(SECOND) == 1
+        with frozen(SECOND), pytest.raises(OperationalError, match="no answer within"):
+            read(SECOND)
+    assert raw.closed
+    connections[SECOND].close()
+    assert read(SECOND) == 1
 
 
 def test_a_kept_connection_that_falls_silent_is_given_up(
