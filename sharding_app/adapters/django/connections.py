@@ -15,7 +15,8 @@ has a lane of its own, whose connection is closed when the worker has stopped.
 import asyncio
 import concurrent.futures
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
@@ -67,6 +68,7 @@ class DjangoThreads(PlainThreads):
         super().__init__()
         self._lanes: dict[int, list[_Lane]] = {}
         "By depth; the last one is that of the next handler."
+        self._apart: dict[_Lane, None] = {}
 
     def run(self, work: Callable[[], Any]) -> Any:
         """Run a handler in the present thread, as Django runs a request."""
@@ -93,24 +95,31 @@ class DjangoThreads(PlainThreads):
     @contextlib.asynccontextmanager
     async def apart(self) -> AsyncIterator[None]:
         lane = _Lane(0)
+        self._apart[lane] = None
         token = SyncToAsync.thread_sensitive_context.set(lane)
         try:
             yield
         finally:
             SyncToAsync.thread_sensitive_context.reset(token)
+            del self._apart[lane]
             await _closed([lane])
 
     async def tend(self) -> None:
         """Close old or broken connections in idle lanes, and relieve lanes that are never idle."""
         for depth, lanes in list(self._lanes.items()):
             for lane in [each for each in lanes if each.thread.used and not each.handlers]:
-                await lane.do(close_old_connections)
+                with contextlib.suppress(TimeoutError):  # `lost` names a thread that has ended
+                    await asyncio.wait_for(lane.do(close_old_connections), CLOSE_SECONDS)
             busy = lanes[-1].handlers and lanes[-1].thread.used
             if busy and (rested := next((each for each in lanes if not each.handlers), None)) is not None:
                 lanes.remove(rested)
                 lanes.append(rested)
             elif busy and len(lanes) < MAX_LANES:
                 lanes.append(_Lane(depth))
+
+    def pools(self) -> Iterable[concurrent.futures.ThreadPoolExecutor]:
+        lanes = itertools.chain(self._apart, *self._lanes.values())
+        return itertools.chain(super().pools(), (each.thread for each in lanes))
 
     async def close(self) -> None:
         """Close the lanes' connections, without waiting for a query under way there."""

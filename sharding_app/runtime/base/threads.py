@@ -10,7 +10,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from sharding_app.runtime.base import call_chain
@@ -52,6 +52,14 @@ class Threads(Protocol):
         """Tidy up. Called now and then on the node's loop."""
         ...
 
+    def lost(self) -> str:
+        """Return the name of a thread that has ended although its pool goes on, or nothing.
+
+        A thread that finds no memory to begin with ends in silence. Its pool still counts on it,
+        and the work that it was given waits for ever.
+        """
+        ...
+
     async def close(self) -> None:
         """Close everything: the node ends."""
         ...
@@ -83,6 +91,13 @@ class PlainThreads:
 
     async def tend(self) -> None:
         """Do nothing."""
+
+    def pools(self) -> Iterable[concurrent.futures.ThreadPoolExecutor]:
+        return self._pools.values()
+
+    def lost(self) -> str:
+        threads = (each for pool in self.pools() for each in list(pool._threads))
+        return next((each.name for each in threads if not each.is_alive()), "")
 
     async def close(self) -> None:
         """End the threads that are idle, and the others when their handlers have returned."""

@@ -387,6 +387,8 @@ class Node(Process):
         """Tend the threads of async handlers and read the figures for the charts, now and then."""
         while True:
             await asyncio.sleep(TEND_SECONDS)
+            if name := self.node_ports.threads.lost():
+                raise MemoryError(f"the thread {name} has ended, and what it was given waits for ever")
             await self.node_ports.threads.tend()
             if self.trends.is_due(self.ports.clock.now()):
                 self.trends.add(read_figures(self), read_types(self))

@@ -107,6 +107,42 @@ async def test_closing_does_not_wait_for_a_query_that_runs(monkeypatch: pytest.M
         await query
 
 
+@pytest.mark.parametrize("way", ["in a thread", "with the ORM", "apart"])
+async def test_a_thread_that_has_ended_by_itself_is_named(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """As one does that finds no memory to begin with. Its pool counts on it all the same."""
+    monkeypatch.setattr("concurrent.futures.thread._worker", lambda *_: None)
+    threads = DjangoThreads()
+    async with contextlib.AsyncExitStack() as stack:
+        if way == "in a thread":
+            work = asyncio.get_running_loop().run_in_executor(threads.executor(0), lambda: None)
+        else:
+            if way == "apart":
+                await stack.enter_async_context(threads.apart())
+            else:
+                stack.enter_context(threads.around(0))
+            work = asyncio.ensure_future(sync_to_async(lambda: None)())
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        (pool,) = threads.pools()
+        (thread,) = pool._threads
+        thread.join(20)
+        assert threads.lost() == thread.name
+        assert not work.done()
+        work.cancel()
+        monkeypatch.setattr(subject, "CLOSE_SECONDS", 0.01)
+        await threads.close()
+
+
+async def test_idle_threads_are_not_lost() -> None:
+    threads = DjangoThreads()
+    assert await asyncio.get_running_loop().run_in_executor(threads.executor(0), lambda: 7) == 7
+    with threads.around(0):
+        await sync_to_async(lambda: None)()
+        assert threads.lost() == ""
+    await threads.close()
+    assert threads.lost() == ""
+
+
 async def test_the_depth_counts_those_that_wait() -> None:
     assert depth_of(()) == 0
     assert depth_of(("a/1", "b/2")) == 2

@@ -59,10 +59,21 @@ async def running(cluster: MemoryCluster) -> AsyncIterator[NodeRunner]:
             lambda node: node.run(fails_in_a_group(), "what fails"),
             "no memory is left: sharding what fails ended: Exc",
         ),
+        (
+            lambda node: setattr(node.node_ports.threads, "lost", lambda: "a-thread"),
+            "no memory is left: sharding threads and figures ended: MemoryError('the thread a-thread has ended",
+        ),
         (lambda node: node.hosts[NAMES[0]].spawn(fails()), "no memory is left: MemoryError"),
         (lambda node: node.hosts[NAMES[0]].spawn(fails_in_a_group()), "no memory is left: Exc"),
     ],
-    ids=["a bug", "of the node", "of a group of the node", "of a host", "of a group of a host"],
+    ids=[
+        "a bug",
+        "of the node",
+        "of a group of the node",
+        "of a thread",
+        "of a host",
+        "of a group of a host",
+    ],
 )
 async def test_another_incarnation_begins(
     cluster: MemoryCluster,
