@@ -96,9 +96,6 @@ class NodeThreads(PlainThreads):
     async def tend(self) -> None:
         await self._surroundings.tend()
 
-    def lost(self) -> str:
-        return super().lost() or self._surroundings.lost()
-
 
 class MemoryCluster:
     """A cluster in this process. Call its methods on its event loop."""

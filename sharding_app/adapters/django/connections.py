@@ -108,8 +108,10 @@ class DjangoThreads(PlainThreads):
         """Close old or broken connections in idle lanes, and relieve lanes that are never idle."""
         for depth, lanes in list(self._lanes.items()):
             for lane in [each for each in lanes if each.thread.used and not each.handlers]:
-                with contextlib.suppress(TimeoutError):  # `lost` names a thread that has ended
-                    await asyncio.wait_for(lane.do(close_old_connections), CLOSE_SECONDS)
+                done = lane.do(close_old_connections)
+                await asyncio.wait([done], timeout=CLOSE_SECONDS)  # its thread may have ended: see `lost`
+                if done.done():
+                    done.result()
             busy = lanes[-1].handlers and lanes[-1].thread.used
             if busy and (rested := next((each for each in lanes if not each.handlers), None)) is not None:
                 lanes.remove(rested)

@@ -96,6 +96,8 @@ class PlainThreads:
         return self._pools.values()
 
     def lost(self) -> str:
+        if concurrent.futures.thread._shutdown:
+            return ""  # the process ends, and idle threads end first
         threads = (each for pool in self.pools() for each in list(pool._threads))
         return next((each.name for each in threads if not each.is_alive()), "")
 
