@@ -450,7 +450,7 @@ def cut(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> N
 
 @contextmanager
 def bounded_waits(connection: psycopg.Connection[Any], seconds: float) -> Iterator[None]:
-    """Cut the connection where its server says nothing to a statement of the block for that long.
+    """Cut the connection where a statement of the block is not answered within that time.
 
     A server that is frozen keeps to no timeout of its own, and its network answers for it. No other
     thread watches over a statement: one that finds no memory to begin with would hold up this one.
@@ -477,11 +477,10 @@ def _within(connection: psycopg.Connection[Any], gen: PQGen[T], seconds: float) 
     try:
         wanted = next(gen)
         while True:
-            ready = yield wanted
-            if not ready and not was_cut and time.monotonic() >= ends:
+            wanted = gen.send((yield wanted))
+            if not was_cut and time.monotonic() >= ends:
                 was_cut = True
                 cut(connection)
-            wanted = gen.send(ready)
     except StopIteration as end:
         return cast(T, end.value)
     except psycopg.OperationalError as error:

@@ -8,14 +8,16 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from django.db import OperationalError, connections
 
 from sharding_app.adapters.django import database, projecting
 from sharding_app.adapters.django.database import soon_connected
+from sharding_app.adapters.postgres import connection
 from sharding_app.adapters.postgres.connection import bounded_waits
 from sharding_app.operations import each_journal
 from sharding_app.operations.each_journal import ask
@@ -64,6 +66,25 @@ def test_no_other_thread_is_needed_to_notice(journals: Journals, monkeypatch: py
     assert raw.closed
     connections[SECOND].close()
     assert read(SECOND) == 1
+
+
+def test_one_that_says_something_all_the_time_is_given_up_too(
+    journals: Journals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some releases of psycopg wake a wait as if the server had said something."""
+    assert read(SECOND) == 1
+    raw, cuts = connections[SECOND].connection, list[object]()
+    monkeypatch.setattr(connection, "cut", cuts.append)
+
+    def waits() -> Generator[Any, Any, int]:
+        for _ in range(3):
+            yield 1
+            time.sleep(LIMIT)
+        return 7
+
+    wait = connection._within(raw, waits(), LIMIT)
+    assert [next(wait), wait.send(1), wait.send(1)] == [1, 1, 1]
+    assert cuts == [raw]
 
 
 def test_a_kept_connection_that_falls_silent_is_given_up(
