@@ -227,12 +227,14 @@ def node_ports(
 
         set_parts(Making(part, journals))
         connections = settings.journal_connections
-        journal = PostgresJournal(direct, owner=incarnation, connections=connections)
+        journal = PostgresJournal(direct, owner=incarnation, connections=connections, now=clock.now)
         sealed = SealedJournal(journal, vault)
         # The keys of persons are in the cluster's own database.
         further = {
             alias: SealedJournal(
-                PostgresJournal(conninfo(alias), owner=incarnation, connections=connections), vault, journal
+                PostgresJournal(conninfo(alias), owner=incarnation, connections=connections, now=clock.now),
+                vault,
+                journal,
             )
             for alias in settings.further_journals
         }

@@ -48,9 +48,12 @@ Query = Callable[[bool, Sequence[Lookup]], Awaitable[Sequence[Outcome | None]]]
 
 
 class Lookups:
-    def __init__(self, query: Query) -> None:
-        """`query`: asks the server, given whether the ids were made by this package."""
+    def __init__(self, query: Query, now: Callable[[], float] | None = None) -> None:
+        """`query`: asks the server, given whether the ids were made by this package. `now`: a clock
+        that goes on while the machine sleeps; None: the loop's.
+        """
         self._query = query
+        self._clock = now
         self._paces = {ours: Pace(AT_ONCE) for ours in (False, True)}
         self._waiting: list[Lookup] = []
         self._asking: asyncio.Task[None] | None = None
@@ -58,42 +61,55 @@ class Lookups:
     async def find(self, type_id: int, entity: str, command_id: str, age_ms: int) -> Outcome | None:
         """Return the command's outcome. Raises JournalUnavailable."""
         loop = asyncio.get_running_loop()
-        lookup = Lookup(type_id, entity, command_id, age_ms, loop.time(), loop.create_future())
+        lookup = Lookup(type_id, entity, command_id, age_ms, self._now(), loop.create_future())
         self._waiting.append(lookup)
         if self._asking is None:
             self._asking = loop.create_task(self._ask(), name="sharding look-ups")
         return await lookup.answer
 
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time() if self._clock is None else self._clock()
+
     async def _ask(self) -> None:
-        loop = asyncio.get_running_loop()
+        batch: list[Lookup] = []
         try:
-            while self._waiting:
-                ours = is_ours(self._waiting[0].command_id)
-                pace = self._paces[ours]
-                batch = [each for each in self._waiting if is_ours(each.command_id) is ours][: pace.size]
-                asked = set(map(id, batch))
-                self._waiting = [each for each in self._waiting if id(each) not in asked]
-                began = loop.time()
+            while batch := self._next():
+                pace, began = self._paces[is_ours(batch[0].command_id)], self._now()
                 try:
-                    found = await self._query(ours, [each.sent(began) for each in batch])
-                    took = loop.time() - began
+                    found = await self._query(
+                        is_ours(batch[0].command_id), [each.sent(began) for each in batch]
+                    )
+                    took = self._now() - began
                     pace.took(took)
+                    self._tell(batch, found, took * CLOCK_DRIFT)
                 except Exception as error:  # noqa: BLE001  (any error has to reach the waiting callers)
                     pace.failed()
                     for each in batch:
                         if not each.answer.done():
                             each.answer.set_exception(error)
-                else:
-                    took *= CLOCK_DRIFT
-                    for each, outcome in zip(batch, found, strict=True):
-                        if each.answer.done():
-                            continue  # its home has died
-                        if outcome is None and took > each.spare:
-                            self._waiting.append(each._replace(spare=2 * took))
-                        else:
-                            each.answer.set_result(outcome)
         finally:
             self._asking = None
-            for each in self._waiting:
+            for each in (*batch, *self._waiting):
                 each.answer.cancel()
             self._waiting.clear()
+
+    def _next(self) -> list[Lookup]:
+        """Take the look-ups of the next query, without those whose callers have gone."""
+        waiting = [each for each in self._waiting if not each.answer.done()]
+        if not waiting:
+            self._waiting = []
+            return []
+        ours = is_ours(waiting[0].command_id)
+        batch = [each for each in waiting if is_ours(each.command_id) is ours][: self._paces[ours].size]
+        asked = set(map(id, batch))
+        self._waiting = [each for each in waiting if id(each) not in asked]
+        return batch
+
+    def _tell(self, batch: Sequence[Lookup], found: Sequence[Outcome | None], took: float) -> None:
+        for each, outcome in zip(batch, found, strict=True):
+            if each.answer.done():
+                continue  # its caller has gone
+            if outcome is None and took > each.spare:
+                self._waiting.append(each._replace(spare=2 * took))
+            else:
+                each.answer.set_result(outcome)

@@ -325,6 +325,19 @@ class Journal(Protocol):
         """
         ...
 
+    async def take_again(
+        self,
+        type_name: str,
+        type_id: int,
+        numbers: Numbering,
+        shards: Mapping[ShardId, Epoch],
+        home: Incarnation,
+    ) -> Taken:
+        """Take shards in the lineage that `own` has found, before `live_in` lets the other requests
+        go on there.
+        """
+        ...
+
     async def stored_shards(self, name: str) -> list[StoredShard]:
         """Return the shards that lie in this further journal, under the name that it has in the
         cluster. Raises JournalUnavailable.

@@ -10,6 +10,7 @@ import pytest
 from sharding_app.ports.journal import Journal, JournalUnavailable, Mark, ShardsFenced
 from sharding_app.protocol.ids import Epoch, ShardId, shard_of
 from sharding_app.protocol.numbering import Numbering
+from sharding_app.protocol.records import Lineage
 from tests.contract.factories import World
 from tests.support.given import event_row, message
 
@@ -53,6 +54,19 @@ async def test_what_comes_late_changes_nothing(world: World) -> None:
     assert await take(first, {3: 5, 4: 5}) == {4}
     assert await take(first, {3: 6}) == frozenset(), "the epoch is that of another home"
     assert await take(second, {3: 6}, "n-two") == {3}, "it may be repeated"
+
+
+async def test_a_shard_is_taken_again_before_anything_else_is_written_in_a_lineage(world: World) -> None:
+    journal = world.journal()
+    await take(journal, {3: 5})
+    journal.live_in(Lineage("another", 9))
+    with pytest.raises(JournalUnavailable):
+        await journal.append([event_row(NUMBER, "a", 1, shard=3, epoch=5)])
+    with pytest.raises(JournalUnavailable):
+        await take(journal, {3: 5})
+    found = await journal.take_again(TYPE, NUMBER, SIX, {3: 5, 4: 6}, "n-one")
+    assert found.shards == {3, 4}
+    assert await world.journal("other").is_home(NUMBER, 4, 6, "n-one")
 
 
 async def test_a_shard_that_has_moved_to_another_journal_is_not_taken(world: World) -> None:

@@ -163,8 +163,11 @@ class PostgresJournal:
         connect_seconds: float = 5.0,
         answer_seconds: float = 10.0,
         lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
+        now: Callable[[], float] | None = None,
     ) -> None:
-        """`connections`: the number of those for appends."""
+        """`connections`: the number of those for appends. `now`: the process's clock, by which the
+        ages of commands are counted; None: the loop's.
+        """
         line = partial(
             Line,
             conninfo,
@@ -189,13 +192,14 @@ class PostgresJournal:
         self._watch = Line(
             conninfo,
             purpose="watch",
+            prepare=_beside,
             owner=owner,
             connect_seconds=WATCH_SECONDS,
             answer_seconds=WATCH_SECONDS,
         )
         # Nothing can be written here, so a coordinator does not have to end it.
         self._recovery = line(purpose="recovery", prepare=_only_reads)
-        self._lookups = Lookups(self._outcomes)
+        self._lookups = Lookups(self._outcomes, now)
         self._answer_seconds = answer_seconds
         self._doubtful: tuple[list[Backend], ...] = tuple([] for _ in self._appends)
         """By connection: server processes that may still execute an append whose answer we did not
@@ -268,13 +272,18 @@ class PostgresJournal:
         shards: Mapping[ShardId, Epoch],
         home: Incarnation,
     ) -> Taken:
-        ordered = sorted(shards)
-        wanted = {
-            "type": type_name, "type_id": type_id, "home": home, "number": numbers.shards,
-            "wanted": numbers.wanted, "done": numbers.done, "revision": numbers.revision, "shards": ordered, "epochs": [shards[each] for each in ordered],
-        }  # fmt: skip
-        taken, uses_messages, left, journals = (await self._rows("take", wanted))[0]
-        return Taken(frozenset(taken), uses_messages, dict(zip(left, journals, strict=True)))
+        return _taken(await self._rows("take", _take(type_name, type_id, numbers, shards, home)))
+
+    async def take_again(
+        self,
+        type_name: str,
+        type_id: int,
+        numbers: Numbering,
+        shards: Mapping[ShardId, Epoch],
+        home: Incarnation,
+    ) -> Taken:
+        wanted = _take(type_name, type_id, numbers, shards, home)
+        return _taken(await self._asked(self._watch.rows("take", wanted)))
 
     async def stored_shards(self, name: str) -> list[StoredShard]:
         rows = await self._rows("stored_shards", {})
@@ -847,6 +856,21 @@ async def _unprepared(query: str, params: Mapping[str, Any], connection: Connect
 
 def _microseconds(at: datetime) -> int:
     return (at - _EPOCH) // _MICROSECOND
+
+
+def _take(
+    type_name: str, type_id: int, numbers: Numbering, shards: Mapping[ShardId, Epoch], home: Incarnation
+) -> dict[str, Any]:
+    ordered = sorted(shards)
+    return {
+        "type": type_name, "type_id": type_id, "home": home, "number": numbers.shards,
+        "wanted": numbers.wanted, "done": numbers.done, "revision": numbers.revision, "shards": ordered, "epochs": [shards[each] for each in ordered],
+    }  # fmt: skip
+
+
+def _taken(rows: Sequence[tuple[Any, ...]]) -> Taken:
+    taken, uses_messages, left, journals = rows[0]
+    return Taken(frozenset(taken), uses_messages, dict(zip(left, journals, strict=True)))
 
 
 def _can_be_stored(text: str) -> bool:

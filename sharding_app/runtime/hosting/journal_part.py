@@ -12,14 +12,15 @@ take half of it at most, and later ones are refused: calls to other journals go 
 A further journal is looked at all the time. Nothing of it is used before it has said that it
 belongs to this cluster, and is the database that the cluster knows by that name. When its server
 goes on in another lineage, after a failover or a restore, its last events may be missing there: the
-part gives up its shards, and they are read again at new epochs. The node's row says which journals
-it uses. So a node that cannot use one learns whether others can (`runtime.node.reach`).
+part gives up its shards, and they are read again at new epochs. Objects in memory stay. Their
+shards are taken again before anything is stored there. The node's row says which journals it uses.
+So a node that cannot use one learns whether others can (`runtime.node.reach`).
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from sharding_app.ports.journal import Journal, JournalOfAnother, JournalUnavailable, Owned
 from sharding_app.ports.store import ClusterStore, StoreUnavailable
@@ -149,12 +150,15 @@ class JournalWatch:
         cluster_id: str,
         store: ClusterStore,
         give_up: Callable[[JournalPart], None],
+        take_again: Callable[[JournalPart], Awaitable[None]],
     ) -> None:
+        """`take_again`: takes the shards whose objects stay in another lineage."""
         self._part = part
         self._me = me
         self._cluster_id = cluster_id
         self._store = store
         self._give_up = give_up
+        self._take_again = take_again
         self._place = ""
         self._lineage: Lineage | None = None
         self._told = False
@@ -233,6 +237,10 @@ class JournalWatch:
                     extra={"action": "journal_moved_on", "journal": part.name},
                 )  # fmt: skip
                 self._give_up(part)
+                try:
+                    await self._take_again(part)
+                except (JournalUnavailable, StoreUnavailable) as error:
+                    return str(error)
             self._lineage = found.lineage
             part.journal.live_in(found.lineage)
         part.deliverer.told(uses_messages=found.uses_messages)

@@ -37,6 +37,7 @@ from sharding_app.protocol.messages import (
     ShardStarted,
     ShardStopped,
 )
+from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.pending_call import Reply
 from sharding_app.protocol.records import ShardRow
 from sharding_app.runtime.asking.regions import RegionClient
@@ -513,8 +514,8 @@ class NodeHost:
         these were told. Each shard gets a new epoch, here or elsewhere, and reads its objects
         again. At its present epoch order would be lost: calls under way would overtake those whose
         commit is in doubt. Objects of in-memory types stay. Their messages are read again: one that
-        had taken effect may be there again, and goes before those that are sent later. What the
-        server may have lost of them is stored again (`ShardLife.keep_objects`).
+        had taken effect may be there again, and goes before those that are sent later. If they are
+        remembered, their rows are stored again, and so are the timers of a singleton's `@every`.
         """
         self.give_up(self._cluster_journal)
 
@@ -529,13 +530,35 @@ class NodeHost:
         for name, host in part.hosts.items():
             if host.type.kind == "memory" and host.workers is None:
                 part.deliverer.look_again(host.execution.type_id)
-                host.shard_life.keep_objects()
+                host.shard_life.remember_again()
+                host.entity_life.keep_timers_again()
                 continue
             self._given_up.update({(name, each.number): each.epoch for each in host.shards.values()})
             if host.workers is None:
                 host.shard_life.outdate_all()
             else:
                 host.shard_life.close_all()
+
+    async def take_again(self, part: JournalPart) -> None:
+        """Take the shards whose objects stay, before anything is stored in the new lineage.
+
+        A further journal may have lost that they are ours, and would refuse what they store. It may
+        still do so with those that it does not give us. Raises StoreUnavailable and
+        JournalUnavailable.
+        """
+        me = self._node.incarnation
+        for name, host in part.hosts.items():
+            if host.type.kind != "memory" or host.workers is not None or not host.shards:
+                continue
+            rows = await self._ports.store.homes(name, sorted(host.shards))
+            ours = {
+                row.shard: row.epoch
+                for row in rows
+                if (row.home, row.journal) == (me, part.name) and _is_home(host, row.shard, row.epoch)
+            }
+            if ours:
+                numbers = next((row.numbering for row in rows if row.shard in ours), None) or Numbering(1)
+                await part.journal.take_again(name, host.type_id, numbers, ours, me)
 
     def suspend(self) -> None:
         """End what runs without a message: the lease is lost."""

@@ -7,9 +7,9 @@ that waited are handed back.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
@@ -64,8 +64,6 @@ class ShardHost(Protocol):
     async def row_of(self, number: ShardId) -> ShardRow | None: ...
 
     async def take(self, number: ShardId, epoch: Epoch, numbers: Numbering | None = None) -> bool | None: ...
-
-    def spawn(self, job: Coroutine[Any, Any, None]) -> None: ...
 
     def shards_changed(self) -> None:
         """Share the type's limit of entities out anew."""
@@ -279,36 +277,6 @@ class ShardLife:
                 self.ended(shard)
             else:
                 self._loop.call_later(self._stop_timeout, self._force, shard)
-
-    def keep_objects(self) -> None:
-        """Let all objects stay, although the journal's server went back in time.
-
-        It may have lost which entities run and the timers of `@every`, and a further journal that
-        the shards are ours as well. Without that it would refuse the other rows.
-        """
-        if self._host.journal_name:
-            self._host.spawn(self._keep_shards())
-        else:
-            self._store_again()
-
-    async def _keep_shards(self) -> None:
-        shards = list(self._host.shards.values())
-        await asyncio.gather(*(self._take_again(each) for each in shards))
-        self._store_again()
-
-    async def _take_again(self, shard: ResidentShard) -> None:
-        """Take a shard again at its epoch; try until its journal answers, or it is over here."""
-        host = self._host
-        while host.shards.get(shard.number) is shard and not shard.stopping:
-            row = await host.row_of(shard.number)
-            if row is None or (row.home, row.epoch, row.journal) != (host.me, shard.epoch, host.journal_name):
-                return  # the coordinator tells us, or the first row that is refused
-            if await host.take(shard.number, shard.epoch, row.numbering) is not None:
-                return
-
-    def _store_again(self) -> None:
-        self.remember_again()
-        self._host.entity_life.keep_timers_again()
 
     def remember_again(self) -> None:
         """Store once more which entities run: the server may have lost their rows."""

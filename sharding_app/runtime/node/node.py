@@ -131,7 +131,9 @@ class Node(Process):
         self.run(self.writer.run(), "journal")
         for part in self.hosting.parts[1:]:
             self.run(part.writer.run(), f"journal {part.name}")
-            watch = JournalWatch(part, self.incarnation, self.cluster_id, store, self.hosting.give_up)
+            watch = JournalWatch(
+                part, self.incarnation, self.cluster_id, store, self.hosting.give_up, self.hosting.take_again
+            )
             self.run(watch.run(), f"look at the journal {part.name}")
         self.run(self._tend(), "threads and figures")
         keys = lifeline_keys(self.cluster_id, self.incarnation)

@@ -201,7 +201,7 @@ JOURNALS: dict[str, Mistake] = {
     "earlier_epochs_take_in_a_journal": Mistake((1,), ClusterRows, "take", _lets_any_epoch_take),
     "a_journal_has_no_fence": Mistake((1,), JournalWrites, "fence", _trusts_the_cluster),
     "a_journal_is_not_taken": Mistake((8, 10, 14), JournalPart, "take", _takes_nothing),
-    "lost_takes_stay_lost": Mistake((10, 18), ShardLife, "_take_again", lambda _: async_nothing),
+    "lost_takes_stay_lost": Mistake((10, 18), NodeHost, "take_again", lambda _: async_nothing),
     "a_journals_lineage_is_not_looked_at": Mistake((1, 2, 3, 4), NodeHost, "give_up", lambda _: nothing),
     "only_the_cluster_says_who_is_home": Mistake((2,), TypeHost, "at_home", _asks_the_cluster),
     "appends_to_the_wrong_journal": Mistake((1,), JournalPart, "__init__", _appends_to_the_first),

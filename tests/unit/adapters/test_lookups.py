@@ -89,6 +89,46 @@ async def test_nothing_that_is_found_late_is_looked_for_again_further_back(
     assert ages == [[500 + 1100], [500 + 10_560]]
 
 
+async def test_the_time_that_the_machine_sleeps_counts() -> None:
+    """The loop's clock stands still meanwhile, and the server's may go on."""
+    now, asked = [100.0], list[int]()
+
+    async def query(ours: bool, wanted: Sequence[Lookup]) -> list[Outcome | None]:
+        asked.append(wanted[0].age_ms)
+        now[0] += 60.0 if len(asked) == 1 else 0.1
+        return [None]
+
+    assert await Lookups(query, lambda: now[0]).find(1, "a", "x", 0) is None
+    assert len(asked) == 2
+    assert asked[1] > 60_000
+
+
+async def test_an_answer_that_fails_to_be_told_is_an_error_for_all() -> None:
+    async def query(ours: bool, wanted: Sequence[Lookup]) -> list[Outcome | None]:
+        return []
+
+    lookups = Lookups(query)
+    found = await asyncio.gather(*(lookups.find(1, "a", each, 0) for each in "xy"), return_exceptions=True)
+    assert [type(each) for each in found] == [ValueError, ValueError]
+
+
+async def test_those_whose_callers_have_gone_are_not_asked_for() -> None:
+    asked: list[list[str]] = []
+
+    async def query(ours: bool, wanted: Sequence[Lookup]) -> list[Outcome | None]:
+        asked.append([each.command_id for each in wanted])
+        await asyncio.sleep(0)
+        return [None] * len(wanted)
+
+    lookups = Lookups(query)
+    lookups._paces[False].size = 1
+    finding = [asyncio.ensure_future(lookups.find(1, "a", each, 0)) for each in "xyz"]
+    await asyncio.sleep(0)
+    finding[1].cancel()
+    await asyncio.wait(finding)
+    assert asked == [["x"], ["z"]]
+
+
 async def test_what_waits_for_its_turn_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     now, ages = [100.0], list[list[int]]()
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now[0])
