@@ -175,11 +175,12 @@ class Observer:
             case "read" | "recall":
                 for key, found in outcome.items():
                     self.line(verb, _recovered(key, found))
-            case "outcome" if outcome is not None:
-                reply = words.value(words.columns(outcome, ["reply"])["reply"])
-                self.line(
-                    verb, f"sharding_event: the command is event {outcome.seq} and was answered {reply}"
-                )
+            case "outcome":
+                for found in filter(None, outcome):
+                    reply = words.value(words.columns(found, ["reply"])["reply"])
+                    self.line(
+                        verb, f"sharding_event: the command is event {found.seq} and was answered {reply}"
+                    )
 
     def _homes(self, verb: str, rows: Sequence[ShardRow]) -> None:
         for row in rows:
