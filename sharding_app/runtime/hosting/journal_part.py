@@ -161,6 +161,8 @@ class JournalWatch:
         self._take_again = take_again
         self._place = ""
         self._lineage: Lineage | None = None
+        self._left_for: Lineage | None = None
+        "The lineage for which the shards were given up last."
         self._told = False
         "The node's row says that it uses this journal."
 
@@ -231,12 +233,7 @@ class JournalWatch:
             return f"its server is on timeline {found.lineage.timeline}, and was left for a newer one"
         if found.lineage != self._lineage:
             if self._lineage is not None:
-                logger.warning(
-                    "the journal %r goes on at timeline %d, after a failover or a restore: its shards here are given up, "
-                    "to be read again, in case some of their last events are missing", part.name, found.lineage.timeline,
-                    extra={"action": "journal_moved_on", "journal": part.name},
-                )  # fmt: skip
-                self._give_up(part)
+                self._leave_for(found.lineage)
                 try:
                     await self._take_again(part)
                 except (JournalUnavailable, StoreUnavailable) as error:
@@ -245,6 +242,18 @@ class JournalWatch:
             part.journal.live_in(found.lineage)
         part.deliverer.told(uses_messages=found.uses_messages)
         return ""
+
+    def _leave_for(self, lineage: Lineage) -> None:
+        """Give the shards up, once for each lineage: the next look may come here again."""
+        if lineage == self._left_for:
+            return
+        logger.warning(
+            "the journal %r goes on at timeline %d, after a failover or a restore: its shards here are given up, "
+            "to be read again, in case some of their last events are missing", self._part.name, lineage.timeline,
+            extra={"action": "journal_moved_on", "journal": self._part.name},
+        )  # fmt: skip
+        self._give_up(self._part)
+        self._left_for = lineage
 
     def _say(self, trouble: str) -> None:
         part = self._part

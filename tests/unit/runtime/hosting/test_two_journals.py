@@ -14,13 +14,21 @@ import pytest_asyncio
 from sharding_app import AskTimeout, Entity, ShardingSettings, command
 from sharding_app.adapters.memory import MemoryJournal, MemoryServer
 from sharding_app.errors import Unavailable
-from sharding_app.ports.journal import EventRow, JournalOfAnother, JournalUnavailable, ShardsFenced, Taken
+from sharding_app.ports.journal import (
+    EventRow,
+    JournalOfAnother,
+    JournalUnavailable,
+    Owned,
+    ShardsFenced,
+    Taken,
+)
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.protocol.ids import shard_of
 from sharding_app.protocol.messages import HostShard
+from sharding_app.protocol.records import Lineage
 from sharding_app.runtime.base.config import NodeConfig
 from sharding_app.runtime.base.shared_round import Rounds
-from sharding_app.runtime.hosting.journal_part import JournalPart
+from sharding_app.runtime.hosting.journal_part import JournalPart, JournalWatch
 from sharding_app.runtime.hosting.shard_leases import ShardGate
 from sharding_app.runtime.hosting.shards import ShardLife
 from sharding_app.runtime.hosting.starting import Starting
@@ -275,6 +283,34 @@ async def test_objects_in_memory_stay_where_a_failover_loses_that_their_shards_w
             )
             assert await asyncio.gather(*(Lantern.ref(each).light() for each in ids)) == [2] * 5
             assert cluster.server.cluster.epochs == epochs
+
+
+async def test_shards_are_given_up_once_for_a_lineage_however_often_the_taking_fails() -> None:
+    """Each time it would start to store remembered entities and timers once more."""
+    done: list[str] = []
+    lineages = [Lineage("system", 1), *[Lineage("system", 2)] * 3]
+
+    async def own(_: str) -> Owned:
+        return Owned("here", lineages.pop(0), uses_messages=False)
+
+    async def place(name: str, found: str) -> tuple[str, str]:
+        return name, found
+
+    async def take_again(_: JournalPart) -> None:
+        done.append("taken")
+        if len(done) < 4:
+            raise StoreUnavailable("away")
+
+    nothing: Any = None
+    journal: Any = SimpleNamespace(
+        own=own, live_in=lambda lineage: done.append(f"lives in {lineage.timeline}")
+    )
+    deliverer: Any = SimpleNamespace(told=lambda **_: None)
+    store: Any = SimpleNamespace(journal_place=place)
+    part = JournalPart(SECOND, journal, nothing, nothing, deliverer, nothing, nothing)
+    watch = JournalWatch(part, "n-1", "one", store, lambda _: done.append("given up"), take_again)
+    assert [await watch.look() for _ in range(4)] == ["", "away", "", ""]
+    assert done == ["lives in 1", "given up", "taken", "taken", "lives in 2"]
 
 
 async def test_a_home_that_may_not_store_timers_gives_its_shard_up() -> None:
