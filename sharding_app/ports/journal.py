@@ -312,6 +312,8 @@ class Journal(Protocol):
         numbers: Numbering,
         shards: Mapping[ShardId, Epoch],
         home: Incarnation,
+        *,
+        first: bool = False,
     ) -> Taken:
         """Let rows of these shards be written at these epochs, by that home, and at no earlier
         ones any more. `numbers`: those of the type when the home read its rows. If they are newer
@@ -322,19 +324,9 @@ class Journal(Protocol):
         sees each commit of former homes. In the cluster's own database nothing is taken: there the
         coordinator's row is the fence. A shard that has moved to another journal is not taken in
         its former one, whatever the coordinator's row says.
-        """
-        ...
 
-    async def take_again(
-        self,
-        type_name: str,
-        type_id: int,
-        numbers: Numbering,
-        shards: Mapping[ShardId, Epoch],
-        home: Incarnation,
-    ) -> Taken:
-        """Take shards in the lineage that `own` has found, before `live_in` lets the other requests
-        go on there.
+        `first`: in the lineage that `own` has found, before `live_in` lets other requests go on
+        there.
         """
         ...
 

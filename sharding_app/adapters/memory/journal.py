@@ -120,22 +120,15 @@ class MemoryJournal:
         numbers: Numbering,
         shards: Mapping[ShardId, Epoch],
         home: Incarnation,
+        *,
+        first: bool = False,
     ) -> Taken:
-        return await self._write(
-            "take", lambda: self._writes.take(type_name, type_id, numbers, shards, home), -1
-        )
+        def take() -> Steps[Taken]:
+            return self._writes.take(type_name, type_id, numbers, shards, home)
 
-    async def take_again(
-        self,
-        type_name: str,
-        type_id: int,
-        numbers: Numbering,
-        shards: Mapping[ShardId, Epoch],
-        home: Incarnation,
-    ) -> Taken:
-        return await self._asked(
-            self._watch.reach("take", lambda: self._writes.take(type_name, type_id, numbers, shards, home))
-        )
+        if first:
+            return await self._asked(self._watch.reach("take", take))
+        return await self._write("take", take, -1)
 
     async def stored_shards(self, name: str) -> list[StoredShard]:
         return await self._read("stored_shards", lambda: self._server.cluster.stored_shards(name))

@@ -271,19 +271,17 @@ class PostgresJournal:
         numbers: Numbering,
         shards: Mapping[ShardId, Epoch],
         home: Incarnation,
+        *,
+        first: bool = False,
     ) -> Taken:
-        return _taken(await self._rows("take", _take(type_name, type_id, numbers, shards, home)))
-
-    async def take_again(
-        self,
-        type_name: str,
-        type_id: int,
-        numbers: Numbering,
-        shards: Mapping[ShardId, Epoch],
-        home: Incarnation,
-    ) -> Taken:
-        wanted = _take(type_name, type_id, numbers, shards, home)
-        return _taken(await self._asked(self._watch.rows("take", wanted)))
+        ordered = sorted(shards)
+        wanted = {
+            "type": type_name, "type_id": type_id, "home": home, "number": numbers.shards,
+            "wanted": numbers.wanted, "done": numbers.done, "revision": numbers.revision, "shards": ordered, "epochs": [shards[each] for each in ordered],
+        }  # fmt: skip
+        line = self._watch if first else self._beside
+        taken, uses_messages, left, journals = (await self._asked(line.rows("take", wanted)))[0]
+        return Taken(frozenset(taken), uses_messages, dict(zip(left, journals, strict=True)))
 
     async def stored_shards(self, name: str) -> list[StoredShard]:
         rows = await self._rows("stored_shards", {})
@@ -856,21 +854,6 @@ async def _unprepared(query: str, params: Mapping[str, Any], connection: Connect
 
 def _microseconds(at: datetime) -> int:
     return (at - _EPOCH) // _MICROSECOND
-
-
-def _take(
-    type_name: str, type_id: int, numbers: Numbering, shards: Mapping[ShardId, Epoch], home: Incarnation
-) -> dict[str, Any]:
-    ordered = sorted(shards)
-    return {
-        "type": type_name, "type_id": type_id, "home": home, "number": numbers.shards,
-        "wanted": numbers.wanted, "done": numbers.done, "revision": numbers.revision, "shards": ordered, "epochs": [shards[each] for each in ordered],
-    }  # fmt: skip
-
-
-def _taken(rows: Sequence[tuple[Any, ...]]) -> Taken:
-    taken, uses_messages, left, journals = rows[0]
-    return Taken(frozenset(taken), uses_messages, dict(zip(left, journals, strict=True)))
 
 
 def _can_be_stored(text: str) -> bool:

@@ -558,7 +558,7 @@ class NodeHost:
             }
             if ours:
                 numbers = next((row.numbering for row in rows if row.shard in ours), None) or Numbering(1)
-                await part.journal.take_again(name, host.type_id, numbers, ours, me)
+                await part.journal.take(name, host.type_id, numbers, ours, me, first=True)
 
     def suspend(self) -> None:
         """End what runs without a message: the lease is lost."""
