@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
+from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, ShardKey
 from sharding_app.protocol.records import ShardRow
 from sharding_app.testing.simulation.hosts import all_hosts, shard_at
 from sharding_app.testing.simulation.topology import Named
@@ -77,10 +77,14 @@ def is_balanced(world: World) -> bool:
     return True
 
 
+def key_of(world: World, entity: Named) -> ShardKey:
+    made, entity_id = entity
+    return made.name, world.shard_of(made.name, entity_id)
+
+
 def home_of(world: World, entity: Named) -> VirtualNode | None:
     """Return the node that the row of the entity's shard names, if it lives."""
-    entity_type, entity_id = entity
-    home = world.server.cluster.shards[entity_type.name, world.shard_of(entity_type.name, entity_id)].home
+    home = world.server.cluster.shards[key_of(world, entity)].home
     return next((each for each in world.nodes if each.runs and home in each.incarnations), None)
 
 
@@ -103,6 +107,4 @@ def place_of(world: World, entity: Named) -> Place:
 
 def is_at_home(world: World, entity: Named) -> bool:
     """Whether the entity's shard is not on its way from one home to another."""
-    entity_type, entity_id = entity
-    key = entity_type.name, world.shard_of(entity_type.name, entity_id)
-    return world.server.cluster.shards[key].step == "home"
+    return world.server.cluster.shards[key_of(world, entity)].step == "home"

@@ -14,14 +14,13 @@ from sharding_app.runtime.hosting.journal_part import LOOK_SECONDS
 from sharding_app.testing.simulation.harness import Stage
 from sharding_app.testing.simulation.hosts import home_of as at_home
 from sharding_app.testing.simulation.in_memory import BELL, LAMP
-from sharding_app.testing.simulation.liveness import home_of, is_taken, place_of
+from sharding_app.testing.simulation.liveness import home_of, is_taken, key_of, place_of
 from sharding_app.testing.simulation.operators import discard
 from sharding_app.testing.simulation.phases.scheduled import goes_on
 from sharding_app.testing.simulation.promises import PromiseBroken
 from sharding_app.testing.simulation.virtual_node import DRIFT, RESTART_BACKOFF_SECONDS
 
 if TYPE_CHECKING:
-    from sharding_app.protocol.ids import ShardKey
     from sharding_app.testing.simulation.topology import Named
 
 RESTED_SECONDS = 2.0
@@ -71,7 +70,7 @@ def going_back(stage: Stage) -> None:
 def losing_takes(stage: Stage) -> None:
     """Let a further journal lose the moves of entities in memory that lie there."""
     world = stage.world
-    journals = {each: world.where.is_in(_key(stage, each)) for each in world.cast.in_memory}
+    journals = {each: world.where.is_in(key_of(world, each)) for each in world.cast.in_memory}
     name = next((each for each in journals.values() if each), "")
     if not name or world.failure is not None:
         return
@@ -102,7 +101,7 @@ def losing_takes(stage: Stage) -> None:
 def _move(stage: Stage, entities: Sequence[Named]) -> None:
     """Move the shards of these entities, or let them come home anew."""
     world = stage.world
-    rows, keys = world.server.cluster.shards, list(dict.fromkeys(_key(stage, each) for each in entities))
+    rows, keys = world.server.cluster.shards, list(dict.fromkeys(key_of(world, each) for each in entities))
     stage.until(lambda: all(is_taken(world, rows[key]) for key in keys), AGAIN_SECONDS, "shards are at home")
     before = {key: rows[key].epoch for key in keys}
     world.injector.move(keys, None)
@@ -110,11 +109,6 @@ def _move(stage: Stage, entities: Sequence[Named]) -> None:
         lambda: all(rows[key].epoch > before[key] and is_taken(world, rows[key]) for key in keys),
         AGAIN_SECONDS, "shards of entities in memory are moved",
     )  # fmt: skip
-
-
-def _key(stage: Stage, entity: Named) -> ShardKey:
-    made, entity_id = entity
-    return made.name, stage.world.shard_of(made.name, entity_id)
 
 
 def _rest(stage: Stage, lamps: list[Named]) -> None:

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 from sharding_app.testing.simulation.fault_policy import TROUBLES
 from sharding_app.testing.simulation.harness import HEALED_SECONDS, Stage
 from sharding_app.testing.simulation.journals import SEEDS
-from sharding_app.testing.simulation.liveness import is_taken, place_of
+from sharding_app.testing.simulation.liveness import is_taken, key_of, place_of
 from sharding_app.testing.simulation.overlaps import FENCED
 from sharding_app.testing.simulation.phases.boot import BOOT_SECONDS
 from sharding_app.testing.simulation.phases.projecting import SHOWN_SECONDS
 
 if TYPE_CHECKING:
-    from sharding_app.protocol.ids import ShardKey
     from sharding_app.testing.simulation.topology import Named
     from sharding_app.testing.simulation.world import World
 
@@ -40,7 +39,7 @@ def journal_down(stage: Stage) -> None:
     turn = world.seed // 48 + SEEDS.index(world.seed % 48)
     name, way = sorted(world.journals)[turn % len(world.journals)], WAYS[turn % len(WAYS)]
     entities = list(dict.fromkeys(world.cast.entities))
-    there = [each for each in entities if world.where.is_in(_key(world, each)) == name]
+    there = [each for each in entities if world.where.is_in(key_of(world, each)) == name]
     elsewhere = [each for each in entities if each not in there]
     if not there or not elsewhere:
         return
@@ -85,11 +84,6 @@ def _goes_back(stage: Stage, name: str, entities: list[Named]) -> None:
         stage.calls([each for each in entities if FENCED in each[0].commands], FENCED)
 
 
-def _key(world: World, entity: Named) -> ShardKey:
-    made, entity_id = entity
-    return made.name, world.shard_of(made.name, entity_id)
-
-
 def _begins(world: World, name: str, way: str) -> None:
     conditions, server = world.conditions_of[name], world.journals[name]
     if way == "is silent":
@@ -115,7 +109,7 @@ def _ends(world: World, name: str, way: str) -> None:
 
 def _are_moved(stage: Stage, entities: list[Named], what: str) -> None:
     world = stage.world
-    rows, keys = world.server.cluster.shards, {_key(world, each): None for each in entities}
+    rows, keys = world.server.cluster.shards, {key_of(world, each): None for each in entities}
     # A shard that is on its way is not asked to move a second time.
     stage.until(lambda: all(is_taken(world, rows[key]) for key in keys), MOVED_SECONDS, what)
     before = {key: rows[key].epoch for key in keys}
@@ -123,7 +117,7 @@ def _are_moved(stage: Stage, entities: list[Named], what: str) -> None:
 
     def moved() -> bool:
         return all(
-            place_of(world, each).step == "home" and place_of(world, each).epoch > before[_key(world, each)]
+            place_of(world, each).step == "home" and place_of(world, each).epoch > before[key_of(world, each)]
             for each in entities
             if each[0].singleton_id is None
         )

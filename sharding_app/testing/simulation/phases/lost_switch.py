@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.protocol.moving import Wanted
 from sharding_app.testing.simulation.harness import HEALED_SECONDS, Stage
+from sharding_app.testing.simulation.liveness import key_of
 from sharding_app.testing.simulation.move_seeds import loses_a_switch
 from sharding_app.testing.simulation.moves import MOVE, LosingMover, Mover, movable
 from sharding_app.testing.simulation.phases.moving import ENDED_SECONDS, OTHERS, SERVED_SECONDS, end_moves
 from sharding_app.testing.simulation.promises import PromiseBroken
 
 if TYPE_CHECKING:
-    from sharding_app.protocol.ids import ShardKey
     from sharding_app.testing.simulation.topology import Named
     from sharding_app.testing.simulation.world import World
 
@@ -33,11 +33,11 @@ def lost_switch(stage: Stage) -> None:
         stage.job(world.outside, end_moves(world, name))
     stage.until(lambda: stage.is_idle, ENDED_SECONDS, "former moves come to their end once more")
     entities = [each for each in world.cast.entities if each[0].name in movable(world)]
-    entity = next((each for each in entities if world.where.is_in(_key(world, each)) != CLUSTERS_OWN), None)
+    entity = next((each for each in entities if world.where.is_in(key_of(world, each)) != CLUSTERS_OWN), None)
     if entity is None:
         stage.settle("shards have homes again after former moves")
         return
-    key = _key(world, entity)
+    key = key_of(world, entity)
     wanted = Wanted(key[0], world.where.is_in(key), CLUSTERS_OWN, [key[1]])
     stage.reach_all("an entity answers before the move that is lost", entities=[entity])
     stage.job(world.outside, _moves(world, wanted))
@@ -56,9 +56,9 @@ def lost_switch(stage: Stage) -> None:
 
 
 def _is_left_alone(stage: Stage, entity: Named, wanted: Wanted) -> None:
-    world, key = stage.world, _key(stage.world, entity)
+    world, key = stage.world, key_of(stage.world, entity)
     entities = [each for each in world.cast.entities if each[0].name in movable(world)]
-    others = [each for each in entities if _key(world, each) != key][:OTHERS]
+    others = [each for each in entities if key_of(world, each) != key][:OTHERS]
     away = stage.calls([entity], "add")
     stage.reach_all("others answer while the move of a shard is lost", HEALED_SECONDS, others)
     stage.pass_time(LEFT_SECONDS)
@@ -70,7 +70,7 @@ def _is_left_alone(stage: Stage, entity: Named, wanted: Wanted) -> None:
 
 
 def _is_put_right(stage: Stage, entity: Named) -> None:
-    world, key = stage.world, _key(stage.world, entity)
+    world, key = stage.world, key_of(stage.world, entity)
     if stage.is_over:
         return
     world.where.put_right(key)
@@ -79,11 +79,6 @@ def _is_put_right(stage: Stage, entity: Named) -> None:
     stage.job(world.outside, end_moves(world, key[0]))
     stage.until(lambda: stage.is_idle, ENDED_SECONDS, "what a lost move has left is deleted")
     stage.settle("it heals after a move was lost")
-
-
-def _key(world: World, entity: Named) -> ShardKey:
-    made, entity_id = entity
-    return made.name, world.shard_of(made.name, entity_id)
 
 
 async def _moves(world: World, wanted: Wanted) -> None:
