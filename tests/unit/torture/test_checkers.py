@@ -121,6 +121,15 @@ class TestLinearizable:
             verdicts[found] += 1
         assert min(verdicts.values()) > 40, verdicts
 
+    def test_reads_that_overlap_cost_no_search(self) -> None:
+        """Calls of one entity overlap where its callers waited long: their reads can be many."""
+        tokens = "abcdefghij"
+        history = [call("append", 0, 100, tokens[at], tokens[: at + 1]) for at in range(10)]
+        history += [call("read", 0, 100, value=tokens[:at]) for at in range(11) for _ in range(5)]
+        assert check_register(history, tokens) == ""
+        history.append(call("read", 101, 102, value=tokens[:9]))
+        assert "not linearizable" in check_register(history, tokens)
+
     def test_gives_up_aloud(self) -> None:
         def step(state: frozenset[int], number: int) -> frozenset[int]:
             return state | {number}
