@@ -9,9 +9,10 @@ one query each, through one connection, every entity would wait for all the othe
 commands.
 
 The server looks back from the moment in which it executes a query. That may be as late as the
-answer, if the query waits for a connection or in a frozen server. So a look-up that finds nothing,
-and whose query took longer than its spare time, is asked for again with more of it. The time that
-it waits here does not count: its age grows until it is sent.
+answer, if the query waits for a connection or in a frozen server. So a query has spare time: twice
+the time that the last one took. A look-up that finds nothing, and whose query took longer than
+that, is asked for again. The time that it waits here does not count: its age grows until it is
+sent.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from sharding_app.protocol.recovery_limits import Pace
 
 AT_ONCE = 500
 SPARE_SECONDS = 1.0
-"""Time that a query may take and still prove that there is nothing."""
+"""Least time that a query may take and still prove that there is nothing."""
 CLOCK_DRIFT = 1.1
 """Clock rates of processes and server are assumed to differ by less than a tenth."""
 
@@ -36,11 +37,10 @@ class Lookup(NamedTuple):
     age_ms: int
     asked_at: float
     answer: "asyncio.Future[Outcome | None]"
-    spare: float = SPARE_SECONDS
 
-    def sent(self, now: float) -> "Lookup":
-        """Return it with the age at which it is sent, and its spare time."""
-        more = (now - self.asked_at + self.spare) * CLOCK_DRIFT
+    def sent(self, now: float, spare: float) -> "Lookup":
+        """Return it with the age at which it is sent, and spare time."""
+        more = (now - self.asked_at + spare) * CLOCK_DRIFT
         return self._replace(age_ms=self.age_ms + int(more * 1000))
 
 
@@ -55,6 +55,7 @@ class Lookups:
         self._query = query
         self._clock = now
         self._paces = {ours: Pace(AT_ONCE) for ours in (False, True)}
+        self._spare = SPARE_SECONDS
         self._waiting: list[Lookup] = []
         self._asking: asyncio.Task[None] | None = None
 
@@ -74,14 +75,15 @@ class Lookups:
         batch: list[Lookup] = []
         try:
             while batch := self._next():
-                pace, began = self._paces[is_ours(batch[0].command_id)], self._now()
+                ours = is_ours(batch[0].command_id)
+                pace, began, spare = self._paces[ours], self._now(), self._spare
                 try:
-                    found = await self._query(
-                        is_ours(batch[0].command_id), [each.sent(began) for each in batch]
-                    )
+                    found = await self._query(ours, [each.sent(began, spare) for each in batch])
                     took = self._now() - began
                     pace.took(took)
-                    self._tell(batch, found, took * CLOCK_DRIFT)
+                    # One quick query among slow ones is no reason to ask most look-ups again.
+                    self._spare = max(SPARE_SECONDS, 2 * took, spare * 3 / 4)
+                    self._tell(batch, found, in_time=took * CLOCK_DRIFT <= spare)
                 except Exception as error:  # noqa: BLE001  (any error has to reach the waiting callers)
                     pace.failed()
                     for each in batch:
@@ -105,11 +107,11 @@ class Lookups:
         self._waiting = [each for each in waiting if id(each) not in asked]
         return batch
 
-    def _tell(self, batch: Sequence[Lookup], found: Sequence[Outcome | None], took: float) -> None:
+    def _tell(self, batch: Sequence[Lookup], found: Sequence[Outcome | None], *, in_time: bool) -> None:
         for each, outcome in zip(batch, found, strict=True):
             if each.answer.done():
                 continue  # its caller has gone
-            if outcome is None and took > each.spare:
-                self._waiting.append(each._replace(spare=2 * took))
+            if outcome is None and not in_time:
+                self._waiting.append(each)
             else:
                 each.answer.set_result(outcome)

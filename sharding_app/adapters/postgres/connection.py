@@ -179,6 +179,8 @@ class Line:
         self._opening: Connection | None = None
         "A connection that is being prepared: nothing else may use it."
         self._turn = asyncio.Lock()
+        self._others = asyncio.Lock()
+        "Work that does not come first waits for this, and one piece of it for the line."
         timeout = f"{max(1, round(answer_seconds * 1000))}ms"
         options = {
             "statement_timeout": timeout,
@@ -226,10 +228,13 @@ class Line:
         """
         self.wanted = lineage
 
-    async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Do some work on the connection within the deadline. Raises one of `failures.LOST`."""
+    async def run(self, work: Callable[[Connection], Awaitable[T]], *, first: bool = False) -> T:
+        """Do some work on the connection within the deadline. Raises one of `failures.LOST`.
+
+        `first`: before the work that waits already, except for one piece of it.
+        """
         wanted = self.wanted
-        turn = await self._our_turn()
+        turn = await self._our_turn(first=first)
         try:
             connection = self._connection
             if connection is None or connection.closed:
@@ -249,14 +254,16 @@ class Line:
         finally:
             turn.release()
 
-    async def rows(self, query: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+    async def rows(
+        self, query: str, params: Mapping[str, Any] | None = None, *, first: bool = False
+    ) -> list[tuple[Any, ...]]:
         """Run one of the named statements and return its rows."""
 
         async def work(connection: Connection) -> list[tuple[Any, ...]]:
             cursor = await connection.execute(QUERIES[query], params, binary=True)
             return await cursor.fetchall() if cursor.description is not None else []
 
-        return await self.run(work)
+        return await self.run(work, first=first)
 
     async def rows_as_login(self, query: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Run a statement about server processes as the role that logged in, where another one is
@@ -287,17 +294,20 @@ class Line:
         connection = self._connection or self._opening
         self._connection = self._opening = None
         if self._turn.locked():
-            self._turn = asyncio.Lock()
+            self._turn, self._others = asyncio.Lock(), asyncio.Lock()
             if connection is not None:
                 cut(connection)  # the task that uses it sees its end, and drops it
         elif connection is not None:
             await _hang_up(connection)
 
-    async def _our_turn(self) -> asyncio.Lock:
+    async def _our_turn(self, *, first: bool = False) -> asyncio.Lock:
         """Wait for the line; return the lock that the caller releases. A task that waited for one
         that was closed meanwhile waits anew: its lock guards nothing any more, and another task may
         use the next connection by now.
         """
+        if not first:
+            async with self._others:
+                return await self._our_turn(first=True)
         while True:
             turn = self._turn
             await turn.acquire()

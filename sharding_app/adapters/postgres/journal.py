@@ -429,16 +429,16 @@ class PostgresJournal:
         return await self._lookups.find(type_id, entity, command_id, age_ms)
 
     async def _outcomes(self, ours: bool, wanted: Sequence[Lookup]) -> list[Outcome | None]:
-        rows = await self._rows(
-            "outcome_of_ours" if ours else "outcome",
-            {
-                "types": [each.type_id for each in wanted],
-                "entities": [each.entity for each in wanted],
-                "command_ids": [each.command_id for each in wanted],
-                # One that the server refuses would fail the others in the same query.
-                "ages": [max(-_MAX_AGE_MS, min(each.age_ms, _MAX_AGE_MS)) for each in wanted],
-            },
-        )
+        query = "outcome_of_ours" if ours else "outcome"
+        params = {
+            "types": [each.type_id for each in wanted],
+            "entities": [each.entity for each in wanted],
+            "command_ids": [each.command_id for each in wanted],
+            # One that the server refuses would fail the others in the same query.
+            "ages": [max(-_MAX_AGE_MS, min(each.age_ms, _MAX_AGE_MS)) for each in wanted],
+        }
+        # Entities stand still meanwhile. What else goes through this line is not waited for so.
+        rows = await self._asked(self._beside.rows(query, params, first=True))
         found: list[Outcome | None] = [None] * len(wanted)
         for place, seq, command, *reply in rows:
             found[place - 1] = Outcome(seq, command or "", *reply)

@@ -86,7 +86,25 @@ async def test_nothing_that_is_found_late_is_looked_for_again_further_back(
         return [None] * len(wanted)
 
     assert await Lookups(query).find(1, "a", "x", 500) is None
-    assert ages == [[500 + 1100], [500 + 10_560]]
+    assert ages == [[500 + 1100], [500 + 9900]]
+
+
+async def test_on_a_slow_server_only_the_first_question_is_asked_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An entity handles nothing meanwhile."""
+    now, asked = [100.0], list[str]()
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now[0])
+
+    async def query(ours: bool, wanted: Sequence[Lookup]) -> list[Outcome | None]:
+        asked.extend(each.command_id for each in wanted)
+        now[0] += 0.3 if wanted[0].command_id == "quick" else 3.0
+        return [None] * len(wanted)
+
+    lookups = Lookups(query)
+    for each in ("x", "y", "quick", "z"):
+        assert await lookups.find(1, "a", each, 0) is None
+    assert asked == ["x", "x", "y", "quick", "z"]
 
 
 async def test_the_time_that_the_machine_sleeps_counts() -> None:
