@@ -51,6 +51,7 @@ from sharding_app.adapters.postgres.arrays import register_arrays
 from sharding_app.adapters.postgres.connection import Connection, Conninfo, Line, is_idle
 from sharding_app.adapters.postgres.errors import LOST, explain, has_failed, verdict
 from sharding_app.adapters.postgres.sql import HIGHEST, QUERIES
+from sharding_app.adapters.postgres.together import Together
 from sharding_app.ports.deliveries import (
     ASIDE_PAIRS,
     Claim,
@@ -110,7 +111,6 @@ _ROWS_AT_ONCE = 2000
 LEAST_BUSY = -1
 """The connection for appends that is used least: the writer prefers those of a lower number."""
 _LOOK_AGAIN_SECONDS = 0.005
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _MAX_AGE_MS = 10 * 365 * 24 * 3_600_000
 _HEADER_BYTES = 4
@@ -153,6 +153,9 @@ class _LateOnes(Exception):
     """
 
 
+_AtHome = tuple[int, ShardId, Epoch, Incarnation]
+
+
 class PostgresJournal:
     def __init__(
         self,
@@ -187,6 +190,8 @@ class PostgresJournal:
         self._appending = tuple(Appending() for _ in self._appends)
         self._with_messages = tuple(AppendingMessages() for _ in self._appends)
         self._beside = line(purpose="reads", prepare=_beside, ends_former=True)
+        """Reads, and writes beside the appends. Where an entity or a shard waits for the answer, the
+        statement comes first."""
         self._staging = AppendingMessages()
         # All nodes notice at about the same time that a server is gone: they compare what they see.
         self._watch = Line(
@@ -200,6 +205,7 @@ class PostgresJournal:
         # Nothing can be written here, so a coordinator does not have to end it.
         self._recovery = line(purpose="recovery", prepare=_only_reads)
         self._lookups = Lookups(self._outcomes, now)
+        self._at_home = Together(self._beside, _homes)
         self._answer_seconds = answer_seconds
         self._doubtful: tuple[list[Backend], ...] = tuple([] for _ in self._appends)
         """By connection: server processes that may still execute an append whose answer we did not
@@ -279,8 +285,10 @@ class PostgresJournal:
             "type": type_name, "type_id": type_id, "home": home, "number": numbers.shards,
             "wanted": numbers.wanted, "done": numbers.done, "revision": numbers.revision, "shards": ordered, "epochs": [shards[each] for each in ordered],
         }  # fmt: skip
+        # In an outage this does not wait for the line's other work, which may hang. A shard waits
+        # for it.
         line = self._watch if first else self._beside
-        taken, uses_messages, left, journals = (await self._asked(line.rows("take", wanted)))[0]
+        taken, uses_messages, left, journals = (await self._asked(line.rows("take", wanted, first=True)))[0]
         return Taken(frozenset(taken), uses_messages, dict(zip(left, journals, strict=True)))
 
     async def stored_shards(self, name: str) -> list[StoredShard]:
@@ -369,8 +377,8 @@ class PostgresJournal:
         return int(rows[0][0]) if rows else 0
 
     async def is_home(self, type_id: int, shard: ShardId, epoch: Epoch, home: Incarnation) -> bool:
-        wanted = {"type_id": type_id, "shard": shard, "epoch": epoch, "home": home}
-        return bool(await self._rows("is_home", wanted))
+        asked = type_id, shard, epoch, home
+        return asked in await self._asked(self._at_home.find(asked))
 
     async def ids(self, type_id: int, prefix: str, after: str, limit: int) -> list[str]:
         if not all(is_entity_id(each) for each in (prefix, after) if each):
@@ -437,7 +445,6 @@ class PostgresJournal:
             # One that the server refuses would fail the others in the same query.
             "ages": [max(-_MAX_AGE_MS, min(each.age_ms, _MAX_AGE_MS)) for each in wanted],
         }
-        # Entities stand still meanwhile. What else goes through this line is not waited for so.
         rows = await self._asked(self._beside.rows(query, params, first=True))
         found: list[Outcome | None] = [None] * len(wanted)
         for place, seq, command, *reply in rows:
@@ -609,7 +616,7 @@ class PostgresJournal:
 
     async def timers(self, type_id: int, entity: str, prefix: str) -> tuple[datetime, dict[str, str | None]]:
         wanted = {"type_id": type_id, "entity": entity, "prefix": prefix}
-        rows = await self._asked(self._beside.run(partial(_unprepared, "timers", wanted)))
+        rows = await self._asked(self._beside.run(partial(_unprepared, "timers", wanted), first=True))
         return in_utc(rows[0][0]), {key: every for _, key, every in rows if key is not None}
 
     async def set_aside(
@@ -627,14 +634,14 @@ class PostgresJournal:
     async def standing(self, messages: Collection[str], *, secured: bool = False) -> dict[str, Standing]:
         wanted = {"messages": list(messages)}
         query = "standing_for_marks" if secured else "standing"
-        rows = await self._asked(self._beside.run(partial(_unprepared, query, wanted)))
+        rows = await self._asked(self._beside.run(partial(_unprepared, query, wanted), first=not secured))
         if secured:
             await self.secure()  # a commit after the look covers all that it has seen
         return {message: Standing(parked, seconds) for message, parked, seconds in rows}
 
     async def marked(self, messages: Collection[str]) -> dict[str, bool]:
         wanted = {"messages": list(messages)}
-        return dict(await self._asked(self._beside.run(partial(_unprepared, "marked", wanted))))
+        return dict(await self._asked(self._beside.run(partial(_unprepared, "marked", wanted), first=True)))
 
     async def marks(self, shards: Sequence[ShardKey], after: str, limit: int) -> list[TakenMark]:
         wanted = {
@@ -836,6 +843,12 @@ class PostgresJournal:
             raise verdict(error) or JournalUnavailable(explain(error)) from error
         except OSError as error:
             raise JournalUnavailable(explain(error)) from error
+
+
+async def _homes(connection: Connection, asked: Sequence[_AtHome]) -> set[_AtHome]:
+    types, shards, epochs, homes = map(list, zip(*asked, strict=True))
+    params = {"types": types, "shards": shards, "epochs": epochs, "homes": homes}
+    return {asked[place - 1] for (place,) in await _executed("is_home", params, connection)}
 
 
 async def _executed(

@@ -5,12 +5,19 @@ entity handles nothing until it has its answer.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
+import psycopg
 import pytest
 
+from sharding_app.adapters.postgres import journal as module
 from sharding_app.adapters.postgres.connection import Connection, Line
 from sharding_app.adapters.postgres.journal import PostgresJournal
+from sharding_app.adapters.postgres.together import Together
+from sharding_app.ports.journal import JournalUnavailable
+from sharding_app.protocol.records import Lineage
+from tests.integration.adapters.postgres.writers import connect, give_homes
 
 pytestmark = pytest.mark.asyncio
 
@@ -75,13 +82,109 @@ async def test_a_look_up_does_not_wait_for_the_messages_beside_it(params: dict[s
         await asked
         done.append(name)
 
-    homes = [asyncio.ensure_future(told("home", journal.is_home(1, 0, 1, "n-1"))) for _ in range(5)]
+    pages = [asyncio.ensure_future(told("due", journal.due([(1, 0)], 1.0, 1))) for _ in range(5)]
     await asyncio.sleep(0)
     looked = asyncio.ensure_future(told("look-up", journal.outcome(1, "a", "x", 0)))
     for _ in range(5):
         await asyncio.sleep(0)
     held.may_end.set()
-    await asyncio.wait([held.task, looked, *homes])
+    await asyncio.wait([held.task, looked, *pages])
     assert done.index("look-up") <= 1
     assert len(done) == 6
     await journal.close()
+
+
+async def test_homes_are_asked_for_together(params: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    async with await connect(params) as connection:
+        await give_homes(connection, 2)
+    asked: list[int] = []
+    real = module._homes
+
+    async def counted(connection: Connection, wanted: Any) -> Any:
+        asked.append(len(wanted))
+        return await real(connection, wanted)
+
+    monkeypatch.setattr(module, "_homes", counted)
+    journal = PostgresJournal(params)
+    held = Held(journal._beside)
+    await held.begun.wait()
+    here = 1, 0, 1, "home"
+    wanted = [here, (1, 1, 1, "home"), (1, 2, 1, "home"), (1, 1, 2, "home"), (1, 1, 1, "n-1"), here]
+    looks = [asyncio.ensure_future(journal.is_home(*each)) for each in wanted]
+    await asyncio.sleep(0)
+    looks[2].cancel()
+    await asyncio.sleep(0)
+    held.may_end.set()
+    assert await asyncio.gather(*looks[:2], *looks[3:]) == [True, True, False, False, True]
+    assert asked == [5]
+    assert await journal.is_home(*here)
+    assert asked == [5, 1]
+    await journal.close()
+
+
+async def test_a_look_that_fails_is_told_to_all_who_wait_for_it(params: dict[str, Any]) -> None:
+    journal = PostgresJournal({**params, "port": 1})
+    found = await asyncio.gather(
+        *(journal.is_home(1, number, 1, "n-1") for number in range(3)), return_exceptions=True
+    )
+    assert [type(each) for each in found] == [JournalUnavailable] * 3
+    await journal.close()
+
+
+async def test_a_question_after_the_statement_has_begun_gets_its_own(params: dict[str, Any]) -> None:
+    """What the first statement saw may be too old for it."""
+    begun, may_end, asked = asyncio.Event(), asyncio.Event(), list[list[str]]()
+
+    async def ask(_: Connection, keys: Sequence[str]) -> int:
+        asked.append(list(keys))
+        begun.set()
+        await may_end.wait()
+        return len(asked)
+
+    line = Line(params, purpose="test")
+    together = Together(line, ask)
+    first = asyncio.ensure_future(together.find("a"))
+    await begun.wait()
+    second = [asyncio.ensure_future(together.find(each)) for each in "ab"]
+    await asyncio.sleep(0)
+    may_end.set()
+    assert await asyncio.gather(first, *second) == [1, 2, 2]
+    assert asked == [["a"], ["a", "b"]]
+    await line.close()
+
+
+async def test_the_others_are_told_when_the_caller_that_asks_goes(params: dict[str, Any]) -> None:
+    journal = PostgresJournal(params)
+    held = Held(journal._beside)
+    await held.begun.wait()
+    looks = [asyncio.ensure_future(journal.is_home(1, number, 1, "home")) for number in range(3)]
+    await asyncio.sleep(0)
+    looks[0].cancel()
+    with pytest.raises(JournalUnavailable, match="has gone"):
+        await looks[1]
+    later = asyncio.ensure_future(journal.is_home(1, 0, 1, "home"))
+    held.may_end.set()
+    assert not await later
+    with pytest.raises(JournalUnavailable, match="has gone"):
+        await looks[2]
+    await journal.close()
+
+
+async def test_what_was_asked_before_a_failover_is_not_answered_after_it(params: dict[str, Any]) -> None:
+    line = Line(params, purpose="test")
+
+    async def ask(_: Connection, keys: Sequence[str]) -> list[str]:
+        return list(keys)
+
+    await line.open()
+    assert line.lineage is not None
+    line.live_in(Lineage(line.lineage.system, line.lineage.timeline - 1))
+    together, lived = Together(line, ask), line.lineage
+    former = asyncio.ensure_future(together.find("a"))
+    await asyncio.sleep(0)
+    line.live_in(lived)
+    present = asyncio.ensure_future(together.find("b"))
+    with pytest.raises(psycopg.OperationalError, match="what is in memory on"):
+        await former
+    assert await present == ["b"]
+    await line.close()
