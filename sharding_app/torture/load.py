@@ -5,7 +5,7 @@ It obeys lines on its standard input, and answers each with one line when it is 
 `warm`                       call every entity once, and measure the rate that can be carried
 `go`                         begin
 `probe a,b,c`                one append to each, at once
-`halt`                       stop the rate, wait for the calls under way
+`halt`                       stop the rate, wait for the calls under way, return its share
 `sweep`                      read every entity
 `round n`                    go on with entities of their own, and a file of their own
 `oldest`                     return the time at which the oldest call under way began, or `none`
@@ -15,18 +15,20 @@ It obeys lines on its standard input, and answers each with one line when it is 
 `swell entity megabytes`     let the entity ask for memory
 
 When its input ends, it ends. The rate does not wait for answers, so an outage does not hide. It is
-no more than the machine can carry, which may be busy with other things as well: no judge could tell
-a call that waits behind ever more calls from a lost one.
+no more than the machine can carry, which may be busy with other things as well, and more so from
+one second to the next: no judge could tell a call that waits behind ever more calls from a lost
+one.
 """
 
 import argparse
 import asyncio
 import os
 import random
+import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +50,20 @@ TICK_SECONDS = 0.01
 SINGLETON_SECONDS = 0.1
 HASTY_SECONDS = 0.4
 MAX_ATTEMPTS = 5
-MOST_OF_ONE = 20
+MOST_OF_ONE = 10
 """Calls under way to one entity. It handles one at a time: with more it may never catch up."""
+MOST_SECONDS = 6.0
+"""Calls under way to all, as seconds of the rate. Where the machine has become busier since it was
+measured, the cluster would never catch up with more.
+"""
 TRIED_SECONDS = 1.0
 """Time of calls at the full rate by which the load measures what the cluster can carry."""
 LATE_SECONDS = 0.25
-"""Where the last of these calls is answered later than this, the rate is too high."""
+"""Where the last of these calls is answered later than this, the rate is too high. So it is later,
+where half of the calls that are answered in a second took longer.
+"""
+FITTED_SECONDS = 1.0
+LEAST_FITTED = 0.1
 NOT_TAKEN = {"buffer_full", "no_host", "stopped"}
 
 
@@ -91,6 +101,15 @@ def share_of(late: float) -> float:
     return 1.0 if late <= LATE_SECONDS else TRIED_SECONDS / (TRIED_SECONDS + late) / 2
 
 
+def fitted(part: float, took: Sequence[float]) -> float:
+    """Return the part of the carried rate for the next second, given how long the calls took that
+    were answered in this one.
+    """
+    if not took:
+        return part
+    return max(part * 0.7, LEAST_FITTED) if statistics.median(took) > LATE_SECONDS else min(part * 1.3, 1.0)
+
+
 def payments_file(out: Path) -> Path:
     """Return the file of the orders to accounts beside the history of a round."""
     return out.with_name(f"payments-{out.name}")
@@ -109,12 +128,20 @@ class Load:
         self.chance = random.Random(options.seed)
         self.numbers = 0
         self.share = options.share
+        self.part = 1.0
+        "Of this share: what fits beside all else that the machine does in these seconds."
         self.running = False
         self.tasks: set[asyncio.Task[None]] = set()
         self.under_way: dict[int, float] = {}
         "When each call began, by its number."
         self.by_entity = Counter[str]()
         "Calls under way."
+        self.took: list[float] = []
+        "How long calls took that were answered lately."
+        self.due = 0.0
+        "Calls that were due since the rate began."
+        self.went = time.monotonic()
+        "When it began."
         self.payments = Payments(account, options.seed, options.process, options.patience)
         self.new_round(0)
 
@@ -153,6 +180,8 @@ class Load:
             await self._ask(call, patience or self.options.patience, late)
             self.by_entity[entity] -= 1
             del self.under_way[number]
+            if call.outcome == "ok":
+                self.took.append(time.monotonic() - call.start)
         call.end = time.monotonic()
         self.file.write(write_line(call))
         return call
@@ -204,12 +233,21 @@ class Load:
 
     async def steadily(self) -> None:
         """Begin calls at the rate, whatever their outcome."""
-        began, issued = time.monotonic(), 0
+        looked, issued, self.due = time.monotonic(), 0, 0.0
         while self.running:
-            due = int((time.monotonic() - began) * self.options.rate * self.share)
-            while issued < due:
+            now = time.monotonic()
+            self.due += (now - looked) * self.options.rate * self.share * self.part
+            looked = now
+            while issued < int(self.due):
                 issued += self.one_choice()
             await asyncio.sleep(TICK_SECONDS)
+
+    async def fit(self) -> None:
+        """Call less often while answers are late, and then more often again."""
+        while self.running:
+            self.took.clear()
+            await asyncio.sleep(FITTED_SECONDS)
+            self.part = fitted(self.part, self.took)
 
     async def lateness(self) -> float:
         """Call at the full rate for a while; return how late the last answer is."""
@@ -225,7 +263,7 @@ class Load:
     async def pay_steadily(self) -> None:
         """Begin orders to accounts at their rate, whatever their outcome."""
         while self.running:
-            await asyncio.sleep(1.0 / (self.options.payments * self.share))
+            await asyncio.sleep(1.0 / (self.options.payments * self.share * self.part))
             self.start(self.payments.next())
 
     async def call_the_singleton(self) -> None:
@@ -239,7 +277,8 @@ class Load:
         chance = self.chance
         hot = chance.random() < 0.2
         entity = self.entities[chance.randrange(self.options.hot if hot else len(self.entities))]
-        if self.by_entity[entity] >= MOST_OF_ONE:
+        most = MOST_SECONDS * self.options.rate * self.share
+        if self.by_entity[entity] >= MOST_OF_ONE or len(self.under_way) >= most:
             return 1
         dice = 0.7 if self.options.only_reads else chance.random()
         if dice < 0.50:
@@ -280,7 +319,9 @@ class Load:
                 return f"warm {len(bad)} {self.share:.3f} {bad[0].error if bad else ''}"
             case "go":
                 self.running = True
+                self.part, self.went = 1.0, time.monotonic()
                 self.start(self.steadily())
+                self.start(self.fit())
                 self.start(self.call_the_singleton())
                 if self.options.payments:
                     self.start(self.pay_steadily())
@@ -291,9 +332,10 @@ class Load:
                 return "probing"
             case "halt":
                 self.running = False
+                asked = self.due / (self.options.rate * max(time.monotonic() - self.went, TICK_SECONDS))
                 while self.tasks:
                     await asyncio.wait(list(self.tasks))
-                return "halted"
+                return f"halted {asked:.3f}"
             case "round":
                 self.new_round(int(rest))
                 return "new round"

@@ -219,7 +219,9 @@ class Scenario(Generic[C]):
     def finish(self) -> Report:
         """Stop the load, read every entity, judge all, and report."""
         for load in self.cluster.loads:
-            load.order("halt")
+            if load is not self.load:
+                load.order("halt")
+        share = float(self.load.order("halt").split()[1])
         before = {(call.process, call.number) for call in self.calls()}
         self.load.order("sweep")
         calls = self.calls()
@@ -234,8 +236,8 @@ class Scenario(Generic[C]):
         )  # fmt: skip
         report = self.report
         report.calls, report.events = len(calls), len(rows)
-        if self.share < 1.0:
-            report.figures["share of the wanted rate that the machine could carry"] = self.share
+        if share < 0.99:
+            report.figures["share of the wanted rate that the machine could carry"] = share
         for call in calls:
             report.outcomes[call.outcome] = report.outcomes.get(call.outcome, 0) + 1
         for fault in report.faults:

@@ -190,8 +190,9 @@ class PostgresJournal:
         self._appending = tuple(Appending() for _ in self._appends)
         self._with_messages = tuple(AppendingMessages() for _ in self._appends)
         self._beside = line(purpose="reads", prepare=_beside, ends_former=True)
-        """Reads, and writes beside the appends. Where an entity or a shard waits for the answer, the
-        statement comes first."""
+        """Reads, and writes beside the appends. Where an entity or a shard waits for the answer,
+        the statement comes first.
+        """
         self._staging = AppendingMessages()
         # All nodes notice at about the same time that a server is gone: they compare what they see.
         self._watch = Line(

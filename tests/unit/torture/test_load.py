@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from sharding_app.torture.load import LATE_SECONDS, TRIED_SECONDS, Load, parse, share_of
+from sharding_app.torture.load import LATE_SECONDS, LEAST_FITTED, TRIED_SECONDS, Load, fitted, parse, share_of
 
 
 class Register:
@@ -64,3 +64,19 @@ def test_the_oldest_call_under_way_is_told(tmp_path: Path) -> None:
 def test_the_rate_is_one_that_the_machine_can_carry(late: float, share: float) -> None:
     """Calls of one second that take two: half of the rate is carried, and half of that asked."""
     assert share_of(late) == pytest.approx(share)
+
+
+def test_the_rate_follows_the_machine() -> None:
+    """It may become busier, or an outage may have left more than it can answer at once."""
+    slow, quick = [LATE_SECONDS * 2] * 3, [LATE_SECONDS / 2] * 3
+    part = 1.0
+    assert fitted(part, quick) == part, "never more than was carried"
+    assert fitted(part, []) == part, "an outage does not hide"
+    assert fitted(part, [*quick, 20.0, 20.0]) == part, "the calls of some entities wait in an outage"
+    for _ in range(10):
+        before, part = part, fitted(part, slow)
+        assert part < before or part == LEAST_FITTED
+    assert part == LEAST_FITTED
+    for _ in range(10):
+        part = fitted(part, quick)
+    assert part == 1.0
