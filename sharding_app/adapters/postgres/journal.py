@@ -617,7 +617,7 @@ class PostgresJournal:
 
     async def timers(self, type_id: int, entity: str, prefix: str) -> tuple[datetime, dict[str, str | None]]:
         wanted = {"type_id": type_id, "entity": entity, "prefix": prefix}
-        rows = await self._asked(self._beside.run(partial(_unprepared, "timers", wanted), first=True))
+        rows = await self._asked(self._beside.run(partial(_unprepared, "timers", wanted)))
         return in_utc(rows[0][0]), {key: every for _, key, every in rows if key is not None}
 
     async def set_aside(
@@ -642,7 +642,7 @@ class PostgresJournal:
 
     async def marked(self, messages: Collection[str]) -> dict[str, bool]:
         wanted = {"messages": list(messages)}
-        return dict(await self._asked(self._beside.run(partial(_unprepared, "marked", wanted), first=True)))
+        return dict(await self._asked(self._beside.run(partial(_unprepared, "marked", wanted))))
 
     async def marks(self, shards: Sequence[ShardKey], after: str, limit: int) -> list[TakenMark]:
         wanted = {
