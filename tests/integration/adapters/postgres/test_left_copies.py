@@ -384,3 +384,12 @@ def test_it_is_not_deleted_while_a_journal_is_away_or_does_not_say_that_it_was_l
     with pytest.raises(NotDeleted, match="does not say yet"):
         delete_left_copies(two.own, two.further, TYPE, None, "me")
     assert stored(copy, THERE[0]) == EVENTS
+
+
+def test_a_former_journal_that_has_lost_the_row_of_the_shard_holds_nothing_up(two: Two) -> None:
+    """A failover may take back that a home had ever taken the shard there."""
+    copy, _ = move(two, THERE[0])
+    sql(two.other, "DELETE FROM sharding_shard")
+    delete_left_copies(two.own, two.further, TYPE, None, "me")
+    assert stored(copy, THERE[0]) == 0
+    assert not sql(two.own, "SELECT 1 FROM sharding_move")

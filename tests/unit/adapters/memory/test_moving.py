@@ -354,3 +354,14 @@ async def test_what_is_left_behind_is_erased_and_deleted() -> None:
     assert not any(both.stored("").values())
     assert len(both.stored(THERE)["event"]) == 60
     assert not both.servers[""].cluster.moves
+
+
+async def test_a_former_journal_that_has_lost_the_row_of_a_shard_holds_nothing_up() -> None:
+    both = Both(THERE)
+    await both.move("")
+    there = both.servers[THERE].cluster
+    shard = shard_of(IDS[0], SHARDS)
+    del there.shards[NAME, shard], there.left[1, shard]
+    await LeftCopies(both.servers, NAME, "operator").delete()
+    assert not any(both.stored(THERE).values())
+    assert not both.servers[""].cluster.moves
