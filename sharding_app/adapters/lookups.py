@@ -9,10 +9,10 @@ one query each, through one connection, every entity would wait for all the othe
 commands.
 
 The server looks back from the moment in which it executes a query. That may be as late as the
-answer, if the query waits for a connection or in a frozen server. So a query has spare time: twice
-the time that the last one took. A look-up that finds nothing, and whose query took longer than
-that, is asked for again. The time that it waits here does not count: its age grows until it is
-sent.
+answer, if the query waits for a connection or in a frozen server. So a look-up has spare time. If
+it finds nothing, and its query took longer than that, it is asked for again with more of it. The
+others get as much as the last query of their kind would have needed twice, within limits. The time
+that a look-up waits here does not count: its age grows until it is sent.
 """
 
 import asyncio
@@ -26,6 +26,10 @@ from sharding_app.protocol.recovery_limits import Pace
 AT_ONCE = 500
 SPARE_SECONDS = 1.0
 """Least time that a query may take and still prove that there is nothing."""
+MOST_SPARE_SECONDS = 10.0
+"""Most of it for a look-up that was not late itself: the process may have slept during the last
+query.
+"""
 CLOCK_DRIFT = 1.1
 """Clock rates of processes and server are assumed to differ by less than a tenth."""
 
@@ -37,11 +41,13 @@ class Lookup(NamedTuple):
     age_ms: int
     asked_at: float
     answer: "asyncio.Future[Outcome | None]"
+    spare: float = 0.0
 
     def sent(self, now: float, spare: float) -> "Lookup":
-        """Return it with the age at which it is sent, and spare time."""
+        """Return it with the spare time, and with its age as it is sent, both added up."""
+        spare = max(spare, self.spare)
         more = (now - self.asked_at + spare) * CLOCK_DRIFT
-        return self._replace(age_ms=self.age_ms + int(more * 1000))
+        return self._replace(age_ms=self.age_ms + int(more * 1000), spare=spare)
 
 
 Query = Callable[[bool, Sequence[Lookup]], Awaitable[Sequence[Outcome | None]]]
@@ -55,7 +61,7 @@ class Lookups:
         self._query = query
         self._clock = now
         self._paces = {ours: Pace(AT_ONCE) for ours in (False, True)}
-        self._spare = SPARE_SECONDS
+        self._spare = dict.fromkeys((False, True), SPARE_SECONDS)
         self._waiting: list[Lookup] = []
         self._asking: asyncio.Task[None] | None = None
 
@@ -76,14 +82,16 @@ class Lookups:
         try:
             while batch := self._next():
                 ours = is_ours(batch[0].command_id)
-                pace, began, spare = self._paces[ours], self._now(), self._spare
+                pace, began, spare = self._paces[ours], self._now(), self._spare[ours]
+                sent = [each.sent(began, spare) for each in batch]
                 try:
-                    found = await self._query(ours, [each.sent(began, spare) for each in batch])
+                    found = await self._query(ours, sent)
                     took = self._now() - began
                     pace.took(took)
                     # One quick query among slow ones is no reason to ask most look-ups again.
-                    self._spare = max(SPARE_SECONDS, 2 * took, spare * 3 / 4)
-                    self._tell(batch, found, in_time=took * CLOCK_DRIFT <= spare)
+                    wanted = max(2 * took, spare * 3 / 4)
+                    self._spare[ours] = min(max(wanted, SPARE_SECONDS), MOST_SPARE_SECONDS)
+                    self._tell(batch, sent, found, took)
                 except Exception as error:  # noqa: BLE001  (any error has to reach the waiting callers)
                     pace.failed()
                     for each in batch:
@@ -107,11 +115,17 @@ class Lookups:
         self._waiting = [each for each in waiting if id(each) not in asked]
         return batch
 
-    def _tell(self, batch: Sequence[Lookup], found: Sequence[Outcome | None], *, in_time: bool) -> None:
-        for each, outcome in zip(batch, found, strict=True):
+    def _tell(
+        self,
+        batch: Sequence[Lookup],
+        sent: Sequence[Lookup],
+        found: Sequence[Outcome | None],
+        took: float,
+    ) -> None:
+        for each, as_sent, outcome in zip(batch, sent, found, strict=True):
             if each.answer.done():
                 continue  # its caller has gone
-            if outcome is None and not in_time:
-                self._waiting.append(each)
+            if outcome is None and took * CLOCK_DRIFT > as_sent.spare:
+                self._waiting.append(each._replace(spare=2 * took))
             else:
                 each.answer.set_result(outcome)

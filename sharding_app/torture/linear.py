@@ -5,10 +5,10 @@ A history is linearizable if every call can be given one moment between its begi
 such that, done one by one in the order of these moments, each gives the value that it gave. The
 search takes calls one by one. The next may be any call that began before the first end of those not
 yet taken. A pair (calls taken, state) that has failed once fails always, and is remembered. A call
-without an end may come at any time after its beginning, or never. A call that may come next and
-leaves the state as it is, as a read does, is taken at once, and nothing else is tried in its place:
-in any order that exists it can be moved to this place. Without that rule the time grows with the
-number of sets of reads that overlap.
+without an end may come at any time after its beginning, or never. A read that may come next and
+gives the value that it gave is taken at once, and nothing else is tried in its place: it leaves
+each state as it is, so in any order that exists it can be moved to this place. Without that rule
+the time grows with the number of sets of reads that overlap.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,6 +37,8 @@ class Operation(NamedTuple, Generic[S]):
     "The token that it appends; empty: it reads."
     value: tuple[int, int] | None = None
     "Its answer, if it is known."
+    reads: bool = False
+    "It leaves every state as it is."
 
 
 class TooHard(Exception):
@@ -89,10 +91,12 @@ def linearize(operations: Sequence[Operation[S]], initial: S, max_tries: int = M
 
 
 def _choices(operations: Sequence[Operation[S]], taken: int, state: S) -> list[int]:
-    """Return the calls that have to be tried next: one, if it leaves the state as it is."""
+    """Return the calls that have to be tried next: one, if it is a read that fits."""
     found = _next(operations, taken)
-    free = next((number for number in found if operations[number].step(state) == state), None)
-    return found if free is None else [free]
+    for number in found:
+        if operations[number].reads and operations[number].step(state) is not None:
+            return [number]
+    return found
 
 
 def _next(operations: Sequence[Operation[S]], taken: int) -> list[int]:
@@ -156,7 +160,9 @@ def operations_of(calls: Sequence[Call]) -> list[Operation[State]]:
                 )
             )
         elif not call.appends and call.outcome == "ok" and call.value is not None:
-            found.append(Operation(call.start, call.until, _read(call.value), name, value=call.value))
+            found.append(
+                Operation(call.start, call.until, _read(call.value), name, value=call.value, reads=True)
+            )
     return found
 
 

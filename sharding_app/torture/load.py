@@ -5,7 +5,8 @@ It obeys lines on its standard input, and answers each with one line when it is 
 `warm`                       call every entity once, and measure the rate that can be carried
 `go`                         begin
 `probe a,b,c`                one append to each, at once
-`halt`                       stop the rate, wait for the calls under way, return its share
+`halt`                       stop the rate, wait for the calls under way, return the share of the
+                             rate that was begun
 `sweep`                      read every entity
 `round n`                    go on with entities of their own, and a file of their own
 `oldest`                     return the time at which the oldest call under way began, or `none`
@@ -14,10 +15,10 @@ It obeys lines on its standard input, and answers each with one line when it is 
 `stall entity seconds`       let the entity hold its node's event loop
 `swell entity megabytes`     let the entity ask for memory
 
-When its input ends, it ends. The rate does not wait for answers, so an outage does not hide. It is
-no more than the machine can carry, which may be busy with other things as well, and more so from
-one second to the next: no judge could tell a call that waits behind ever more calls from a lost
-one.
+When its input ends, it ends. The rate does not wait for answers, so an outage does not hide: each
+entity is called in it, and many of them often. The rate is no more than the machine can carry,
+which may be busy with other things as well, and more so from one second to the next: no judge could
+tell a call that waits behind ever more calls from a lost one.
 """
 
 import argparse
@@ -28,7 +29,7 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,16 +55,18 @@ MOST_OF_ONE = 10
 """Calls under way to one entity. It handles one at a time: with more it may never catch up."""
 MOST_SECONDS = 6.0
 """Calls under way to all, as seconds of the rate. Where the machine has become busier since it was
-measured, the cluster would never catch up with more.
+measured, the cluster would never catch up with more. Entities without a call get one all the same.
 """
 TRIED_SECONDS = 1.0
 """Time of calls at the full rate by which the load measures what the cluster can carry."""
 LATE_SECONDS = 0.25
-"""Where the last of these calls is answered later than this, the rate is too high. So it is later,
-where half of the calls that are answered in a second took longer.
+"""Where the last of these calls is answered later than this, the rate is too high. It is also too
+high while half of the calls that are answered in a second took longer.
 """
 FITTED_SECONDS = 1.0
+"""Time after which the rate is fitted to the answers again."""
 LEAST_FITTED = 0.1
+"""Least part of the rate that was carried at first."""
 NOT_TAKEN = {"buffer_full", "no_host", "stopped"}
 
 
@@ -129,7 +132,7 @@ class Load:
         self.numbers = 0
         self.share = options.share
         self.part = 1.0
-        "Of this share: what fits beside all else that the machine does in these seconds."
+        "The part of this share that fits beside the machine's other work of these seconds."
         self.running = False
         self.tasks: set[asyncio.Task[None]] = set()
         self.under_way: dict[int, float] = {}
@@ -138,10 +141,12 @@ class Load:
         "Calls under way."
         self.took: list[float] = []
         "How long calls took that were answered lately."
-        self.due = 0.0
-        "Calls that were due since the rate began."
+        self.begun = 0
+        "Calls since the rate began."
         self.went = time.monotonic()
-        "When it began."
+        "When the rate began."
+        self.asked = 1.0
+        "The share of the full rate that was begun, as of the last halt."
         self.payments = Payments(account, options.seed, options.process, options.patience)
         self.new_round(0)
 
@@ -231,15 +236,15 @@ class Load:
             print(f"the load itself failed: {error!r}", file=sys.stderr, flush=True)
             os._exit(3)
 
-    async def steadily(self) -> None:
-        """Begin calls at the rate, whatever their outcome."""
-        looked, issued, self.due = time.monotonic(), 0, 0.0
+    async def steadily(self, rate: float, begin: Callable[[], int]) -> None:
+        """Begin calls at a rate, whatever their outcome. `begin` returns how many were due."""
+        looked, due = time.monotonic(), 0.0
         while self.running:
             now = time.monotonic()
-            self.due += (now - looked) * self.options.rate * self.share * self.part
+            due += (now - looked) * rate * self.share * self.part
             looked = now
-            while issued < int(self.due):
-                issued += self.one_choice()
+            while due >= 1.0:
+                due -= begin()
             await asyncio.sleep(TICK_SECONDS)
 
     async def fit(self) -> None:
@@ -252,7 +257,7 @@ class Load:
     async def lateness(self) -> float:
         """Call at the full rate for a while; return how late the last answer is."""
         self.running = True
-        self.start(self.steadily())
+        self.start(self.steadily(self.options.rate, self.one_choice))
         await asyncio.sleep(TRIED_SECONDS)
         self.running = False
         due = time.monotonic()
@@ -260,11 +265,10 @@ class Load:
             await asyncio.wait(list(self.tasks))
         return time.monotonic() - due
 
-    async def pay_steadily(self) -> None:
-        """Begin orders to accounts at their rate, whatever their outcome."""
-        while self.running:
-            await asyncio.sleep(1.0 / (self.options.payments * self.share * self.part))
-            self.start(self.payments.next())
+    def pay(self) -> int:
+        """Begin one order to accounts."""
+        self.start(self.payments.next())
+        return 1
 
     async def call_the_singleton(self) -> None:
         """Call the singleton, without waiting for answers: only its single life is checked."""
@@ -278,8 +282,10 @@ class Load:
         hot = chance.random() < 0.2
         entity = self.entities[chance.randrange(self.options.hot if hot else len(self.entities))]
         most = MOST_SECONDS * self.options.rate * self.share
-        if self.by_entity[entity] >= MOST_OF_ONE or len(self.under_way) >= most:
+        already = self.by_entity[entity]
+        if already >= MOST_OF_ONE or (already and len(self.under_way) >= most):
             return 1
+        self.begun += 1
         dice = 0.7 if self.options.only_reads else chance.random()
         if dice < 0.50:
             hasty = chance.random() < 0.05
@@ -304,6 +310,7 @@ class Load:
         else:
             for _ in range(3):
                 self.start(self.call(entity, "append"))
+            self.begun += 2
             return 3
         return 1
 
@@ -319,23 +326,25 @@ class Load:
                 return f"warm {len(bad)} {self.share:.3f} {bad[0].error if bad else ''}"
             case "go":
                 self.running = True
-                self.part, self.went = 1.0, time.monotonic()
-                self.start(self.steadily())
+                self.part, self.begun, self.went = 1.0, 0, time.monotonic()
+                self.start(self.steadily(self.options.rate, self.one_choice))
                 self.start(self.fit())
                 self.start(self.call_the_singleton())
                 if self.options.payments:
-                    self.start(self.pay_steadily())
+                    self.start(self.steadily(self.options.payments, self.pay))
                 return "going"
             case "probe":
                 for entity in rest.split(","):
                     self.start(self.call(entity, "append"))
                 return "probing"
             case "halt":
+                if self.running:
+                    full = self.options.rate * (time.monotonic() - self.went)
+                    self.asked = min(1.0, self.begun / max(full, 1.0))
                 self.running = False
-                asked = self.due / (self.options.rate * max(time.monotonic() - self.went, TICK_SECONDS))
                 while self.tasks:
                     await asyncio.wait(list(self.tasks))
-                return f"halted {asked:.3f}"
+                return f"halted {self.asked:.3f}"
             case "round":
                 self.new_round(int(rest))
                 return "new round"

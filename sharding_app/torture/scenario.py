@@ -236,7 +236,7 @@ class Scenario(Generic[C]):
         )  # fmt: skip
         report = self.report
         report.calls, report.events = len(calls), len(rows)
-        if share < 0.99:
+        if share < 0.95:
             report.figures["share of the wanted rate that the machine could carry"] = share
         for call in calls:
             report.outcomes[call.outcome] = report.outcomes.get(call.outcome, 0) + 1

@@ -180,7 +180,9 @@ class Line:
         "A connection that is being prepared: nothing else may use it."
         self._turn = asyncio.Lock()
         self._others = asyncio.Lock()
-        "Work that does not come first waits for this, and one piece of it for the line."
+        """Held by the one piece of other work that waits for the line; the rest waits for this
+        lock.
+        """
         timeout = f"{max(1, round(answer_seconds * 1000))}ms"
         options = {
             "statement_timeout": timeout,
@@ -231,7 +233,7 @@ class Line:
     async def run(self, work: Callable[[Connection], Awaitable[T]], *, first: bool = False) -> T:
         """Do some work on the connection within the deadline. Raises one of `failures.LOST`.
 
-        `first`: before the work that waits already, except for one piece of it.
+        `first`: before other work that waits, except for one piece of it, or two after a `close`.
         """
         wanted = self.wanted
         turn = await self._our_turn(first=first)
@@ -265,12 +267,14 @@ class Line:
 
         return await self.run(work, first=first)
 
-    async def rows_as_login(self, query: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    async def rows_as_login(
+        self, query: str, params: Mapping[str, Any], *, first: bool = False
+    ) -> list[tuple[Any, ...]]:
         """Run a statement about server processes as the role that logged in, where another one is
         assumed.
         """
 
-        return await self.run(lambda connection: _as_login(connection, query, params))
+        return await self.run(lambda connection: _as_login(connection, query, params), first=first)
 
     def watch(self, heard: Callable[[], None]) -> Callable[[], None]:
         """Call `heard` repeatedly while there is something to read, until the returned function is

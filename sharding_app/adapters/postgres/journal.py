@@ -190,8 +190,8 @@ class PostgresJournal:
         self._appending = tuple(Appending() for _ in self._appends)
         self._with_messages = tuple(AppendingMessages() for _ in self._appends)
         self._beside = line(purpose="reads", prepare=_beside, ends_former=True)
-        """Reads, and writes beside the appends. Where an entity or a shard waits for the answer,
-        the statement comes first.
+        """Reads, and writes beside the appends. Statements that hold up commands, or whole shards,
+        come first.
         """
         self._staging = AppendingMessages()
         # All nodes notice at about the same time that a server is gone: they compare what they see.
@@ -286,8 +286,8 @@ class PostgresJournal:
             "type": type_name, "type_id": type_id, "home": home, "number": numbers.shards,
             "wanted": numbers.wanted, "done": numbers.done, "revision": numbers.revision, "shards": ordered, "epochs": [shards[each] for each in ordered],
         }  # fmt: skip
-        # In an outage this does not wait for the line's other work, which may hang. A shard waits
-        # for it.
+        # The line's other work may hang in an outage. A shard that is taken before the others does
+        # not wait for it.
         line = self._watch if first else self._beside
         taken, uses_messages, left, journals = (await self._asked(line.rows("take", wanted, first=True)))[0]
         return Taken(frozenset(taken), uses_messages, dict(zip(left, journals, strict=True)))
@@ -823,7 +823,7 @@ class PostgresJournal:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._answer_seconds
         key = {"pid": backend.pid, "started": backend.started}
-        while await self._asked(self._beside.rows_as_login("end_backend", key)):
+        while await self._asked(self._beside.rows_as_login("end_backend", key, first=True)):
             if loop.time() > deadline:
                 raise JournalUnavailable(f"server process {backend.pid} does not end")
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)

@@ -21,7 +21,7 @@ class _Group(Generic[K, R]):
 
     def __init__(self, line: Line) -> None:
         self.lineage = line.wanted
-        "A caller that has gone on in another one may not get the answer."
+        "A caller that goes on in another lineage may not get the answer."
         self.keys: dict[K, None] = {}
         self.answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
@@ -37,14 +37,17 @@ class Together(Generic[K, R]):
         group = self._waiting
         if group is not None and group.lineage == self._line.wanted:
             group.keys[key] = None
-            return await asyncio.shield(group.answer)
+            answer = await asyncio.shield(group.answer)
+            if group.lineage != self._line.wanted:
+                raise psycopg.OperationalError("the node has gone on in another lineage")
+            return answer
         group = self._waiting = _Group(self._line)
         group.keys[key] = None
         try:
             answer = await self._line.run(lambda connection: self._answer(connection, group), first=True)
         except BaseException as error:
             self._begins(group)
-            gone = psycopg.OperationalError("the caller that had asked for all has gone")
+            gone = psycopg.OperationalError("the caller that was to ask for all has gone")
             group.answer.set_exception(error if isinstance(error, Exception) else gone)
             group.answer.exception()  # there may be no other caller
             raise
@@ -56,6 +59,6 @@ class Together(Generic[K, R]):
         return await self._ask(connection, list(group.keys))
 
     def _begins(self, group: _Group[K, R]) -> None:
-        """Take no more questions: those asked from now on may see more."""
+        """Take no more questions: a later one may need newer rows."""
         if self._waiting is group:
             self._waiting = None

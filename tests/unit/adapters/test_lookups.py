@@ -107,6 +107,41 @@ async def test_on_a_slow_server_only_the_first_question_is_asked_twice(
     assert asked == ["x", "x", "y", "quick", "z"]
 
 
+async def test_a_look_up_among_quick_ones_is_answered_however_slow_its_own_query_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its spare time is its own: quick queries before its next turn take nothing of it."""
+    now, asked = [100.0], list[str]()
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now[0])
+
+    async def query(ours: bool, wanted: Sequence[Lookup]) -> list[Outcome | None]:
+        asked.append(wanted[0].command_id)
+        now[0] += 3.0 if wanted[0].command_id == "slow" else 0.01
+        return [None] * len(wanted)
+
+    lookups = Lookups(query)
+    for pace in lookups._paces.values():
+        pace.size = pace._most = 1
+    await asyncio.gather(*(lookups.find(1, "a", each, 0) for each in ("slow", *"abcdefgh")))
+    assert asked.count("slow") == 2
+
+
+async def test_a_sleep_during_one_query_is_not_looked_back_over_by_others() -> None:
+    """An id may be free again, and mean another command."""
+    now, ages = [100.0], list[int]()
+
+    async def query(ours: bool, wanted: Sequence[Lookup]) -> list[Outcome | None]:
+        ages.append(wanted[0].age_ms)
+        now[0] += 8 * 3600.0 if len(ages) == 1 else 0.1
+        return [None]
+
+    lookups = Lookups(query, lambda: now[0])
+    assert await lookups.find(1, "a", "x", 0) is None
+    assert await lookups.find(1, "a", "y", 0) is None
+    assert ages[1] > 16 * 3_600_000
+    assert ages[2] <= 11_000
+
+
 async def test_the_time_that_the_machine_sleeps_counts() -> None:
     """The loop's clock stands still meanwhile, and the server's may go on."""
     now, asked = [100.0], list[int]()

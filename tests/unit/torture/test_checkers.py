@@ -130,6 +130,19 @@ class TestLinearizable:
         history.append(call("read", 101, 102, value=tokens[:9]))
         assert "not linearizable" in check_register(history, tokens)
 
+    def test_takes_nothing_at_once_that_may_change_a_state(self) -> None:
+        """To set what is there already changes nothing, and yet has to come after another one."""
+
+        def set_to(value: int) -> Callable[[int], int | None]:
+            return lambda _: value
+
+        operations: list[Operation[int]] = [
+            Operation(0.0, 5.0, set_to(1)),
+            Operation(0.0, 5.0, set_to(2)),
+            Operation(6.0, 7.0, lambda state: state if state == 1 else None, reads=True),
+        ]
+        assert linearize(operations, 1).order == [1, 0, 2]
+
     def test_gives_up_aloud(self) -> None:
         def step(state: frozenset[int], number: int) -> frozenset[int]:
             return state | {number}

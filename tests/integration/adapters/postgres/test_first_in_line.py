@@ -173,19 +173,51 @@ async def test_the_others_are_told_when_the_caller_that_asks_goes(params: dict[s
 
 async def test_what_was_asked_before_a_failover_is_not_answered_after_it(params: dict[str, Any]) -> None:
     line = Line(params, purpose="test")
+    asked: list[list[str]] = []
+
+    async def ask(_: Connection, keys: Sequence[str]) -> list[str]:
+        asked.append(list(keys))
+        return asked[-1]
+
+    await line.open()
+    lived = line.lineage
+    assert lived is not None
+    line.live_in(lived)
+    together, held = Together(line, ask), Held(line)
+    await held.begun.wait()
+    line.live_in(Lineage(lived.system, lived.timeline - 1))
+    former = [asyncio.ensure_future(together.find(each)) for each in "ab"]
+    await asyncio.sleep(0)
+    line.live_in(lived)
+    present = asyncio.ensure_future(together.find("c"))
+    await asyncio.sleep(0)
+    held.may_end.set()
+    found = await asyncio.gather(*former, return_exceptions=True)
+    assert [type(each) for each in found] == [psycopg.OperationalError] * 2
+    assert await present == ["c"]
+    assert asked == [["c"]]
+    await held.task
+    await line.close()
+
+
+async def test_an_answer_that_comes_with_a_failover_is_not_believed(params: dict[str, Any]) -> None:
+    line = Line(params, purpose="test")
 
     async def ask(_: Connection, keys: Sequence[str]) -> list[str]:
         return list(keys)
 
     await line.open()
-    assert line.lineage is not None
-    line.live_in(Lineage(line.lineage.system, line.lineage.timeline - 1))
-    together, lived = Together(line, ask), line.lineage
-    former = asyncio.ensure_future(together.find("a"))
-    await asyncio.sleep(0)
+    lived = line.lineage
+    assert lived is not None
     line.live_in(lived)
-    present = asyncio.ensure_future(together.find("b"))
-    with pytest.raises(psycopg.OperationalError, match="what is in memory on"):
-        await former
-    assert await present == ["b"]
+    together, held = Together(line, ask), Held(line)
+    await held.begun.wait()
+    first, second = (asyncio.ensure_future(together.find(each)) for each in "ab")
+    await asyncio.sleep(0)
+    first.add_done_callback(lambda _: line.live_in(Lineage(lived.system, lived.timeline + 1)))
+    held.may_end.set()
+    assert await first == ["a", "b"]
+    with pytest.raises(psycopg.OperationalError, match="gone on"):
+        await second
+    await held.task
     await line.close()
