@@ -44,7 +44,7 @@ class Lookup(NamedTuple):
     spare: float = 0.0
 
     def sent(self, now: float, spare: float) -> "Lookup":
-        """Return it with the spare time, and with its age as it is sent, both added up."""
+        """Return it as it is sent: with its spare time, and the age from which it looks back."""
         spare = max(spare, self.spare)
         more = (now - self.asked_at + spare) * CLOCK_DRIFT
         return self._replace(age_ms=self.age_ms + int(more * 1000), spare=spare)

@@ -759,11 +759,8 @@ class LeftCopies:
             server = self._servers[move.source]
             _reach(server, writes=True)
             # A failover may have taken the row from a further journal: then nothing lives there.
-            lives = (name, shard) in server.cluster.shards and (
-                self._type_id,
-                shard,
-            ) not in server.cluster.left
-            if forget and move.source and lives:
+            lives = (name, shard) in server.cluster.shards
+            if forget and move.source and lives and (self._type_id, shard) not in server.cluster.left:
                 continue  # the move has not come to its end there
             for table in (server.journal.events, server.journal.snapshots):
                 for key in [
