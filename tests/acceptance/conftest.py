@@ -16,10 +16,17 @@ from tests.acceptance.cluster import Servers
 from tests.acceptance.faults import standby_again
 from tests.acceptance.machine import missing
 from tests.acceptance.scenario import REPORT_FOLDER, REPORTS, Scenario
+from tests.acceptance.share import share_of_machine
 from tests.support.slack import SLACK
 
 NewScenario = Callable[..., Scenario]
 processes.slack = SLACK
+
+
+@pytest.fixture(autouse=True)
+def _share_of_machine(request: pytest.FixtureRequest) -> Iterator[None]:
+    with share_of_machine(alone=request.node.get_closest_marker("alone") is not None):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.acceptance
 COUNT = "SELECT count(*) FROM sharding_event"
 
 
+@pytest.mark.alone
 def test_mixed_faults_of_two_journals(scenario_with_journal: NewScenario) -> None:
     """Payments lead from accounts of one journal to those of the other."""
     run = scenario_with_journal(SETTINGS)

@@ -18,6 +18,7 @@ from tests.acceptance.mixed import Mixed
 pytestmark = pytest.mark.acceptance
 
 
+@pytest.mark.alone
 def test_mixed_faults(scenario: NewScenario) -> None:
     run = scenario(SETTINGS)
     # Under libfaketime, which takes one lock at each look at a clock, a process of a busy machine
@@ -30,6 +31,7 @@ def test_mixed_faults(scenario: NewScenario) -> None:
     assert run.projected > 0
 
 
+@pytest.mark.alone
 def test_k2_random_splits_never_make_two_of_one(scenario: NewScenario) -> None:
     """A node of three, by chance, is parted from Postgres for longer than its lease, three times,
     in ways by chance.

@@ -51,6 +51,7 @@ def sessions(live: Live) -> int:
     return number(live, SESSIONS)
 
 
+@pytest.mark.alone
 def test_it_breaks_and_judges_and_leaves_nothing_behind(live_tables: Live, tmp_path: Path) -> None:
     place = tmp_path / "kept"
     done = live_tables.manage(
