@@ -131,7 +131,7 @@ class TestLinearizable:
         assert "not linearizable" in check_register(history, tokens)
 
     def test_takes_nothing_at_once_that_may_change_a_state(self) -> None:
-        """To set what is there already changes nothing, and yet has to come after another one."""
+        """A call that sets the present value may still have to come after another call."""
 
         def set_to(value: int) -> Callable[[int], int | None]:
             return lambda _: value

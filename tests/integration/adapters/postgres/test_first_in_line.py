@@ -133,7 +133,7 @@ async def test_a_look_that_fails_is_told_to_all_who_wait_for_it(params: dict[str
 
 
 async def test_a_question_after_the_statement_has_begun_gets_its_own(params: dict[str, Any]) -> None:
-    """What the first statement saw may be too old for it."""
+    """The first statement may have seen rows that are too old for it."""
     begun, may_end, asked = asyncio.Event(), asyncio.Event(), list[list[str]]()
 
     async def ask(_: Connection, keys: Sequence[str]) -> int:
