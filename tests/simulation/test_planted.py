@@ -141,6 +141,19 @@ OF_A_TEST = {
         "tests/unit/runtime/execution/test_calls.py",
         "test_an_entitys_call_under_the_same_id_takes_effect_once",
     ),
+    "answers_beside_have_no_limit": (
+        "tests/unit/runtime/many/test_concurrent.py",
+        "test_answers_that_wait_for_a_commit_have_the_limit_of_the_mailbox",
+    ),
+    "deleted_rows_come_along": ("tests/contract/test_moving.py", "test_both_move_the_same"),
+    "lost_rows_are_not_made_again": (
+        "tests/contract/test_lost_rows.py",
+        "test_lost_rows_are_made_again_in_their_journals",
+    ),
+    "rows_that_came_back_are_not_read": (
+        "tests/unit/runtime/delivery/test_pages.py",
+        "test_a_row_that_is_there_again_goes_before_those_that_are_sent_later",
+    ),
     "erases_late": (
         "tests/unit/runtime/hosting/test_erase_at_home.py",
         "test_a_home_that_has_lost_its_shard_erases_nothing",

@@ -106,7 +106,7 @@ TOO_LATE_SECONDS = WINDOW_SECONDS * 0.95
 """A repetition that was to begin in time, and begins later than this, is left out."""
 CHAIN_WITHIN_SECONDS = RETRY_WITHIN_SECONDS - ASK_SECONDS
 """The same for a call whose handler calls others: their ids are as old when it begins anew."""
-THINK_SECONDS = 0.5
+THINK_SECONDS = 0.6
 LOOKS_SECONDS = 0.02
 """Between queries of a user who looks on."""
 BUSY = ("add", "add_slowly", "add_in_steps", "add_in_steps", "fail")

@@ -134,7 +134,7 @@ STORM_KINDS, STORM_FAULTS, STORM_PAUSE_SECONDS = 4, 8, 0.5
 """A storm has this many faults more, of a few kinds that come again and again. The next one of a
 kind comes after a pause.
 """
-FIRST_SECONDS, LAST_SECONDS = 0.3, 12.0
+FIRST_SECONDS, LAST_SECONDS = 0.3, 8.0
 
 
 class Fault(NamedTuple):

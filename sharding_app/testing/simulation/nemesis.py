@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 from random import Random
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -12,7 +13,7 @@ from sharding_app.protocol.ids import Incarnation, ShardKey
 from sharding_app.protocol.records import ShardRow
 from sharding_app.testing.simulation.clients import Client
 from sharding_app.testing.simulation.fault_policy import TROUBLES, slot_of
-from sharding_app.testing.simulation.faults import FORGOTTEN, Fault
+from sharding_app.testing.simulation.faults import FORGOTTEN, LAST_SECONDS, Fault
 from sharding_app.testing.simulation.loop import Process
 from sharding_app.testing.simulation.promises import PromiseBroken
 from sharding_app.testing.simulation.virtual_node import DRIFT, LIFELINE, VirtualNode
@@ -71,6 +72,8 @@ class Injector:
         self.pending = 0
         "Faults that have not ended."
         self._random = Random(f"injector {seed}")
+        self._begin_until = 0.0
+        "Time at which the last fault may begin."
 
     def forget_streams(self) -> None:
         """Let each process forget its closed links at once, as it does if they are very many."""
@@ -82,9 +85,17 @@ class Injector:
         self.world.scheduler.later(FORGET_LOOK_SECONDS, self.forget_streams)
 
     def plan(self, faults: list[Fault]) -> None:
+        self._begin_until = self.world.now + LAST_SECONDS
         for fault in faults:
             self.pending += 1
             self.world.scheduler.later(fault.at, lambda fault=fault: self._begin(fault))  # type: ignore[misc]
+
+    def turns(self) -> Iterator[int]:
+        """Number the turns of a user, until all faults have ended and none may begin."""
+        for turn in count():
+            if not self.pending and self.world.now >= self._begin_until:
+                return
+            yield turn
 
     def _begin(self, fault: Fault) -> None:
         undo = self._inject(fault)

@@ -1,4 +1,8 @@
-"""Faults of every kind, while users call from clients and from inside nodes."""
+"""Faults of every kind, while users call from clients and from inside nodes.
+
+Users of clients go on until the last fault has ended: later calls would meet a cluster in calm,
+which has phases of its own.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,6 @@ if TYPE_CHECKING:
     from sharding_app.testing.simulation.world import World
 
 USERS_OF_A_CLIENT = 3
-CALLS_OF_A_USER = 26
 CALLS_OF_A_NODE = 12
 TURMOIL_SECONDS = 180.0
 EVENTS_AT_ONCE = 8
@@ -95,12 +98,12 @@ def _operate_projections(stage: Stage) -> None:
 
 
 def _user(client: Client, random: Random) -> Callable[[], Coroutine[Any, Any, None]]:
-    turns = iter(range(CALLS_OF_A_USER))
+    turns = client.world.injector.turns()
     return lambda: client.caller.use(random, turns)
 
 
 def _onlooker(client: Client, random: Random) -> Callable[[], Coroutine[Any, Any, None]]:
-    turns = iter(range(CALLS_OF_A_USER))
+    turns = client.world.injector.turns()
     return lambda: client.caller.look_on(random, turns)
 
 
