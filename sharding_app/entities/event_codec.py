@@ -127,6 +127,12 @@ class EventCodec:
         except Exception as error:
             raise self._unreadable(name, version, error) from error
 
+    def check_name(self, name: str, version: int) -> None:
+        """Raise `UnreadableEvent` if this code has no event of that name, and ignores none."""
+        if name in self._specs or name in self.ignored or name == FINISHED or self._subclass(name):
+            return
+        raise self._unknown(name, version)
+
     def apply(self, obj: Any, event: object) -> None:
         """Change the state of `obj` by one event."""
         self.happening(event).apply(obj, event)
@@ -195,12 +201,7 @@ class EventCodec:
         if name in self.ignored or name == FINISHED:
             return _nothing
         if spec is None:
-            known = ", ".join(sorted(self._specs)) or "none"
-            raise UnreadableEvent(
-                f"{self._what}: the journal has an unknown event {name!r} (known: {known})."
-                " Restore the class, give a class that name, or list the name in ignore_events",
-                params={"event": name, "version": version},
-            )
+            raise self._unknown(name, version)
         if version > spec.version:
             raise UnreadableEvent(
                 f"{self._what}: the journal has {name!r} of version {version}, this code knows up to"
@@ -208,6 +209,14 @@ class EventCodec:
                 params={"event": name, "version": version},
             )
         return self._upcasting(spec, version)
+
+    def _unknown(self, name: str, version: int) -> UnreadableEvent:
+        known = ", ".join(sorted(self._specs)) or "none"
+        return UnreadableEvent(
+            f"{self._what}: the journal has an unknown event {name!r} (known: {known})."
+            " Restore the class, give a class that name, or list the name in ignore_events",
+            params={"event": name, "version": version},
+        )
 
     def _upcasting(self, spec: EventSpec, version: int) -> Callable[[Any], Any]:
         steps = []

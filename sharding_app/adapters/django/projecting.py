@@ -45,7 +45,7 @@ from sharding_app.adapters.postgres.connection import application_name, bounded_
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.projections import Call, Projection, ProjectionType
-from sharding_app.errors import ProjectionError
+from sharding_app.errors import ProjectionError, UnreadableEvent
 from sharding_app.ports.projections import HandlerFailed, NotReady
 from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.protocol.projection.requests import (
@@ -75,6 +75,7 @@ from sharding_app.protocol.projection.requests import (
     Take,
     Taken,
     TellErased,
+    Unread,
 )
 from sharding_app.protocol.projection.slices import slices_of
 from sharding_app.protocol.projection.turn import Limits, Outcome, Turn, turn
@@ -660,7 +661,8 @@ class _Shell:
             )  # fmt: skip
             # The column takes neither of them.
             text = told(error).encode(errors="backslashreplace").decode().replace("\0", "")
-            return text[:MAX_ERROR_CHARS]
+            text = text[:MAX_ERROR_CHARS]
+            return Unread(text) if isinstance(error, UnreadableEvent) else text
         return None
 
     def _save(self, request: Save) -> None:

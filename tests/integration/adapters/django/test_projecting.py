@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from sharding_app import wiring
+from sharding_app import EventSourced, applies, event, wiring
 from sharding_app.adapters.django import projecting
 from sharding_app.adapters.django import projections as control
 from sharding_app.adapters.django.projecting import DjangoPart
 from sharding_app.adapters.postgres.sql import QUERIES
-from sharding_app.entities.projections import Projection, projections
+from sharding_app.entities.happened import Happened
+from sharding_app.entities.projections import Projection, on, projections
+from sharding_app.entities.registry import registry
 from sharding_app.errors import AskTimeout, ProjectionError
 from sharding_app.ports.projections import HandlerFailed, NotReady
 from sharding_app.protocol.projection.slices import slice_of
@@ -21,6 +23,7 @@ from sharding_app.protocol.projection.turn import Outcome
 from tests.integration.adapters.django.projected import (
     TABLE,
     Account,
+    Paid,
     Payments,
     Writer,
     journal,
@@ -191,6 +194,62 @@ def test_an_entity_that_fails_waits_and_others_go_on(writer: Writer) -> None:
     is_exact()
     work.tidied()
     assert control.held("projected.Payments", 1) == []
+
+
+def test_an_event_of_a_newer_release_waits_for_code_that_knows_it(writer: Writer) -> None:
+    """Nothing of this code handles it, and nothing tells that a newer one does not."""
+    work = part(failures=1, back_off=0.0)
+    run(work)
+    writer.append("a", 1)
+    writer.append("a", 2, name="Withdrawn")
+    writer.append("a", 3)
+    writer.append("b", 4)
+    writer.commit()
+    with pytest.raises(HandlerFailed, match="unknown event 'Withdrawn'"):
+        work.take(0, 127)
+    run(work, careful=True)
+    run(work, careful=True)
+    assert log() == [("a", 1, 1), ("b", 1, 4)]
+    (held,) = control.held("projected.Payments", 1)
+    assert (held.entity, held.number, held.parked) == ("a", 2, False)
+    assert [each.stuck for each in control.status()[0].parts] == [0], "it may be a deployment"
+    for _ in range(4):
+        run(work, careful=True)
+    assert [(each.stuck, each.parked) for each in control.status()[0].parts] == [(1, 0)]
+    with registry.isolated(), projections.isolated():
+        registry.discard(registry.get("projected.Account"))
+        run(part(_newer_payments()))
+    assert log() == [("a", 1, 1), ("b", 1, 4), ("a", 2, -2), ("a", 3, 3)]
+
+
+def _newer_payments() -> type[Projection]:
+    """Return the projection as the newer release has it."""
+
+    @event
+    class Withdrawn:
+        amount: int
+
+    class NewAccount(EventSourced, name="projected.Account"):
+        @applies(Paid)
+        def on_paid(self, happened: Paid) -> None:
+            """Keep no state."""
+
+        @applies(Withdrawn)
+        def on_withdrawn(self, happened: Withdrawn) -> None:
+            """Keep no state."""
+
+    class NewPayments(Payments, name="projected.Payments"):
+        source = NewAccount  # type: ignore[assignment]
+
+        @on(Withdrawn)
+        def withdrawn(self, happened: Happened[Withdrawn]) -> None:
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    "INSERT INTO projected (entity, seq, amount) VALUES (%s, %s, %s)",
+                    [happened.entity_id, happened.number, -happened.event.amount],
+                )
+
+    return NewPayments
 
 
 def test_an_operator_skips_an_event(writer: Writer) -> None:
