@@ -57,7 +57,8 @@ class Command(BaseCommand):
         snapshots = frozenset(
             each.name for each in types if each.settings.snapshot_every or each.settings.snapshot_when
         )
-        found = breaks(known, now, snapshots_of=snapshots) if known is not None else []
+        trimmed = frozenset(each.name for each in types if each.settings.delete_events)
+        found = breaks(known, now, snapshots_of=snapshots, trimmed=trimmed) if known is not None else []
         stale = known != now
         written = stale and not options["check"] and (options["accept"] or not found)
         if written:

@@ -20,10 +20,17 @@ class Finding(NamedTuple):
         return f"{self.where}: {self.problem}. {self.remedy}."
 
 
-def breaks(old: Lock, new: Lock, *, snapshots_of: frozenset[str] = frozenset()) -> list[Finding]:
+def breaks(
+    old: Lock,
+    new: Lock,
+    *,
+    snapshots_of: frozenset[str] = frozenset(),
+    trimmed: frozenset[str] = frozenset(),
+) -> list[Finding]:
     """Return all that the change from one lock to another breaks.
 
-    `snapshots_of` names the entity types that take snapshots.
+    `snapshots_of` names the entity types that take snapshots, and `trimmed` those whose events are
+    deleted behind them.
     """
     gone = set(old["entities"]) - set(new["entities"])
     return sorted(
@@ -31,7 +38,7 @@ def breaks(old: Lock, new: Lock, *, snapshots_of: frozenset[str] = frozenset()) 
             *_entities(old, new),
             *(each for each in _events(old, new) if not _within(each.where, gone)),
             *_states(old, new),
-            *_snapshots(old, new, snapshots_of),
+            *_snapshots(old, new, snapshots_of, trimmed),
             *(each for each in _commands(old, new) if not _within(each.where, gone)),
             *_messages(old, new),
         ]
@@ -140,9 +147,15 @@ def _states(old: Lock, new: Lock) -> Iterator[Finding]:
                 f"state {name}", f"{problem}, and a stored state has no events behind it",
                 "Keep the attribute and add one with another name, or define snapshot() and restore(state)",
             )  # fmt: skip
+        if now and "attributes" in before and "attributes" in now:
+            for gone in sorted(before["attributes"].keys() - now["attributes"].keys()):
+                yield Finding(
+                    f"state {name}", f"{gone} is removed, and each entity loses its value with its next command",
+                    "Keep the attribute until no release that uses it runs or may come back",
+                )  # fmt: skip
 
 
-def _snapshots(old: Lock, new: Lock, taken: frozenset[str]) -> Iterator[Finding]:
+def _snapshots(old: Lock, new: Lock, taken: frozenset[str], trimmed: frozenset[str]) -> Iterator[Finding]:
     for name, before in old["snapshots"].items():
         now = new["snapshots"].get(name)
         if now is None or name not in taken:
@@ -154,16 +167,23 @@ def _snapshots(old: Lock, new: Lock, taken: frozenset[str]) -> Iterator[Finding]
                 f"Versions only rise: set snapshot_version = {before['version'] + 1}",
             )  # fmt: skip
         if now["version"] != before["version"]:
+            if name in trimmed:
+                yield Finding(
+                    where, "its version is raised, and the older snapshots are all that is left of deleted events",
+                    f"Keep snapshot_version = {before['version']}, and define snapshot() and restore(state), which read both forms",
+                )  # fmt: skip
             continue
         added = now.get("attributes", {}).keys() - before.get("attributes", {}).keys()
         problems = [
             f"{each} is new, and entities recovered from an older snapshot lack it" for each in sorted(added)
         ]
+        remedy = (
+            "Its events are deleted behind snapshots: define snapshot() and restore(state), which read both forms"
+            if name in trimmed
+            else f"Set snapshot_version = {now['version'] + 1}: older snapshots are skipped, and the events are read instead"
+        )
         for problem in (*problems, *_unreadable_state(before, now)):
-            yield Finding(
-                where, problem,
-                f"Set snapshot_version = {now['version'] + 1}: older snapshots are skipped, and the events are read instead, as far as they are kept",
-            )  # fmt: skip
+            yield Finding(where, problem, remedy)
 
 
 def _unreadable_state(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
@@ -196,7 +216,7 @@ def _commands(old: Lock, new: Lock) -> Iterator[Finding]:
             )  # fmt: skip
         for problem in _arguments(before["parameters"], now["parameters"]):
             yield Finding(
-                where, problem, "Waiting calls keep their arguments, in order: add new ones at the end, with a default"
+                where, problem, "Waiting calls keep their arguments, in order: add new ones at the end, behind those for keywords too, with a default"
             )  # fmt: skip
 
 
@@ -206,6 +226,11 @@ def _arguments(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> Itera
     if moved != [name for name in names if name in moved]:
         yield "its arguments stand in another order"
         return
+    for place, each in enumerate(now):
+        if each["name"] in names and names.index(each["name"]) != place:
+            # A call is a list of values: one of the former release would be read with another name.
+            yield f"argument {each['name']} was number {names.index(each['name']) + 1} and is number {place + 1}"
+            return
     for place, each in enumerate(now):
         if place < len(before):
             yield from unreadable(before[place]["type"], each["type"], f"argument {each['name']}")

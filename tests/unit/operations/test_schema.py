@@ -77,14 +77,14 @@ def lock_of(source: str) -> Lock:
         return lock.describe(ours, [each for name, each in messages.all().items() if name not in before])
 
 
-def found(*changes: tuple[str, str]) -> list[Finding]:
+def found(*changes: tuple[str, str], trimmed: frozenset[str] = frozenset()) -> list[Finding]:
     source = BEFORE
     for old, new in changes:
         assert old in source
         source = source.replace(old, new)
     # As it was written to a file, and read from it.
     then: Lock = json.loads(lock.text(lock_of(BEFORE)))
-    return breaks(then, lock_of(source), snapshots_of=frozenset({"shop.Till"}))
+    return breaks(then, lock_of(source), snapshots_of=frozenset({"shop.Till"}), trimmed=trimmed)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +112,9 @@ def found(*changes: tuple[str, str]) -> list[Finding]:
         (', by: str = "cash"', "", r"Till.pay: it takes 1 arguments, and took 2"),
         ("amount: Decimal, by: str", "by: str, amount: Decimal", r"Till.pay: its arguments stand in another order"),
         ('by: str = "cash")', 'by: str = "cash", *, tip: int)', r"Till.pay: argument tip is new and has no default"),
+        ('by: str = "cash"', 'tip: int = 0, by: str = "cash"', r"Till.pay: argument by was number 2 and is number 3\..*at the end"),
+        ('by: str = "cash"', 'shop: str = "", *, by: str = "cash"', r"Till.pay: argument by was number 2 and is number 3\."),
+        ("    cents: int = 0", "    currency: str = ''", r"state shop.Price: cents is removed, and each entity loses its value"),
         ('name="shop.Till"', 'name="shop.CashDesk"', r"entity shop.Till: no class.*shop.CashDesk looks like it.*name='shop.Till'"),
         ("class Price(DurableState", "class Price(EventSourced", r"entity shop.Price: it was durable_state and is event_sourced"),
         ("    number: int", "    number: int\n    text: str", r"message shop.Ping: text is new and has no default"),
@@ -121,6 +124,19 @@ def found(*changes: tuple[str, str]) -> list[Finding]:
 def test_a_change_that_breaks_is_found_with_a_way_to_make_it(old: str, new: str, expected: str) -> None:
     said = [str(each) for each in found((old, new))]
     assert any(re.search(expected, each) for each in said), said
+
+
+@pytest.mark.parametrize(
+    ("new", "expected"),
+    [
+        ("", r"count is new, .*Its events are deleted behind snapshots: define snapshot\(\)"),
+        ("    snapshot_version = 2\n", r"its version is raised, and the older snapshots are all .*Keep snapshot_version = 1"),
+    ],
+)  # fmt: skip
+def test_a_snapshot_without_events_behind_it_has_to_stay_readable(new: str, expected: str) -> None:
+    change = "    total: int\n", f"    total: int\n    count: int\n{new}"
+    (said,) = map(str, found(change, trimmed=frozenset({"shop.Till"})))
+    assert re.search(expected, said), said
 
 
 @pytest.mark.parametrize(
