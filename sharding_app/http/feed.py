@@ -42,6 +42,8 @@ SAY_SECONDS = 5.0
 """A browser that does not take a message within this time is disconnected; the others still get
 theirs."""
 MAX_WATCHERS = 200
+TROUBLE = "trouble"
+"""Why what a page shows may be old; empty: it is not."""
 
 
 @dataclass(eq=False, slots=True)
@@ -204,6 +206,8 @@ class Feed:
             return
         seat.knows |= fresh
         seat.said_at = now
+        # Told each time: a browser takes a message without trouble for its end.
+        fresh[TROUBLE] = news.texts[TROUBLE]
         beside = {name: text for name, text in fresh.items() if not name.startswith("part:")}
         parts = {name[5:]: text for name, text in fresh.items() if name.startswith("part:")}
         await seat.say(_object({**beside, "parts": _object(parts)}))
@@ -227,7 +231,7 @@ class Feed:
             look = self._looks.look()
         except Unreachable as error:
             connections.close_all()
-            return dict.fromkeys(seats, News({"trouble": str(error)}))
+            return dict.fromkeys(seats, News({TROUBLE: str(error)}))
         made: dict[Shown, News] = {}
         return {seat: self._news_or_end(seat, look, now, made) for seat in seats}
 
@@ -241,10 +245,10 @@ class Feed:
                 made[shown] = _news(shown, look)
             return made[shown]
         except (Http404, NoReverseMatch) as error:
-            return News({"trouble": str(error)})
+            return News({TROUBLE: str(error)})
         except Error as error:
             connections.close_all()
-            return News({"trouble": str(error)})
+            return News({TROUBLE: str(error)})
         except Exception:
             logger.exception("a page's news could not be made", extra={"action": "live_failed"})
             return None
@@ -286,7 +290,7 @@ def _news(shown: Shown, look: Look) -> News:
     with translation.override(language), timezone.override(zone):
         live = build(page, look, rights, base, live=True).live()
     parts = {f"part:{name}": html for name, html in live.pop("parts").items()}
-    return News({**parts, **live, "trouble": ""})
+    return News({**parts, **live, TROUBLE: ""})
 
 
 def _object(texts: Mapping[str, str]) -> str:

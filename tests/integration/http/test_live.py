@@ -146,6 +146,26 @@ def test_a_browser_gets_what_its_page_shows_and_then_what_has_changed() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+def test_trouble_is_told_as_long_as_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that hears of none says "live" over rows that stand still."""
+    monkeypatch.setattr(feeds, "QUIET_SECONDS", 0.05)
+
+    async def scene(stage: Stage) -> None:
+        stage.looks._read = broken
+        browser = stage.browser()
+        assert (await browser.connect(SECONDS))[0]
+        await browser.send_to(OVERVIEW)
+        told = [(await news(browser))["trouble"] for _ in range(3)]
+        assert all("PostgreSQL" in each for each in told), told
+        await browser.disconnect()
+
+    def broken() -> Any:
+        raise DatabaseError("connection refused")
+
+    play(scene)
+
+
+@pytest.mark.django_db(transaction=True)
 def test_who_may_no_longer_watch_is_shown_out() -> None:
     async def scene(stage: Stage) -> None:
         browser = stage.browser()
