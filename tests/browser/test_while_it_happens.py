@@ -100,6 +100,44 @@ def test_a_site_that_does_not_answer_a_poll_is_said_to_be_lost(visit: Visit, thr
     assert browser.complaints() == []
 
 
+RESTARTED = """
+  const now = Date.now, began = now();
+  // Half a minute of asking is over in a moment.
+  Date.now = () => began + (now() - began) * 100;
+  window.opened = 0;
+  window.WebSocket = class extends EventTarget {
+    constructor() {
+      super();
+      const number = window.opened += 1;
+      // The first one works, and ends with the site; the second and third find no site.
+      window.setTimeout(() => {
+        if (number === 2 || number === 3) return this.dispatchEvent(new Event("close"));
+        this.dispatchEvent(new MessageEvent("message", { data: '{"trouble": "", "parts": {}}' }));
+        if (number === 1) window.end = () => this.dispatchEvent(new Event("close"));
+      }, 0);
+    }
+    send() {}
+    close() {}
+  };
+"""
+
+
+def test_a_page_that_has_polled_through_a_restart_of_the_site_goes_back_to_its_socket(
+    visit: Visit, three_nodes: Cluster
+) -> None:
+    browser = visit("root")
+    browser.before_each_page(RESTARTED)
+    try:
+        browser.open(f"{three_nodes.root}nodes/")
+        browser.until(lambda: live(browser) == "live", "the first one works")
+        browser.run("window.end()")
+        browser.until(lambda: int(browser.run("return window.opened")) == 4, "one that works", 20)
+        browser.until(lambda: live(browser) == "live", "live updates again")
+    finally:
+        browser.forget_what_is_before()
+    assert browser.complaints() == []
+
+
 def test_the_map_shows_the_death_of_a_node(visit: Visit, three_nodes: Cluster) -> None:
     browser = visit("root")
     browser.open(f"{three_nodes.root}types/{three_nodes.types[CART]}/")

@@ -11,7 +11,12 @@
   const AGAIN_MS = [500, 1000, 2000, 5000];
   // The site says something every 20 seconds at least: after longer silence what is shown may be old.
   const SILENCE_MS = 25000;
-  const state = { socket: null, timer: 0, silence: 0, failures: 0, paused: false, polling: !root.dataset.socket };
+  // A page whose WebSocket has worked before tries another one after this time of asking.
+  const POLLING_MS = 30000;
+  const state = {
+    socket: null, timer: 0, silence: 0, failures: 0, paused: false, heard: false,
+    pollsUntil: root.dataset.socket ? 0 : Infinity,
+  };
   const badge = document.getElementById("sh-live");
   const words = badge.querySelector("[data-live-text]");
   const pause = badge.querySelector("[data-pause]");
@@ -152,7 +157,7 @@
     stop();
     if (asleep()) {
       says("off");
-    } else if (state.polling) {
+    } else if (Date.now() < state.pollsUntil) {
       poll();
     } else {
       connect();
@@ -167,7 +172,7 @@
       socket = new WebSocket(`${scheme}//${window.location.host}${root.dataset.socket}?site=${site}`);
     } catch {
       // A policy or an extension of the browser's forbids it.
-      state.polling = true;
+      state.pollsUntil = Infinity;
       poll();
       return;
     }
@@ -179,7 +184,8 @@
       window.clearTimeout(state.silence);
       state.failures += 1;
       // Never heard of: what stands between us lets no WebSocket through, or the site's session does not count there.
-      if (!heard && state.failures >= 2) state.polling = true;
+      // A page that has heard of one before meets a restart of the site, or the end of its session, which a poll sees.
+      if (!heard && state.failures >= 2) state.pollsUntil = state.heard ? Date.now() + POLLING_MS : Infinity;
       if (heard) says("lost");
       state.timer = window.setTimeout(go, AGAIN_MS[Math.min(state.failures, AGAIN_MS.length) - 1]);
     };
@@ -198,7 +204,7 @@
     })));
     socket.addEventListener("message", (event) => {
       if (state.socket !== socket) return;
-      heard = true;
+      heard = state.heard = true;
       waitForWords();
       state.failures = 0;
       const news = JSON.parse(event.data);
