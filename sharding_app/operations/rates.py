@@ -1,7 +1,7 @@
 """Rates and latencies from the nodes' counters: differences between two answers of a node. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sharding_app.protocol.histogram import ROWS, added, difference, quantile
@@ -55,7 +55,6 @@ def figures(pairs: Iterable[tuple[NodeStats, NodeStats | None]]) -> Figures:
     """
     readings = [_Reading(now, before) for now, before in pairs]
     fresh = [each for each in readings if each.seconds >= LEAST_SECONDS]
-    names = dict.fromkeys(each.type for reading in readings for each in reading.now.types)
     latency = added([counts for each in fresh for counts in each.latencies(None)])
     append = added([each.histogram("journal_append_seconds") for each in fresh])
     batch = added([each.histogram("journal_batch_rows") for each in fresh])
@@ -72,12 +71,39 @@ def figures(pairs: Iterable[tuple[NodeStats, NodeStats | None]]) -> Figures:
         append_p99=quantile(append, 0.99),
         batch_p50=quantile(batch, 0.5, ROWS),
         cpu=_total(fresh, lambda each: each.rate(each.counted("cpu_milliseconds")) / 1000),
-        types={name: _type(name, readings, fresh) for name in names},
+        types=_Types(readings, fresh),
     )
 
 
+class _Types(Mapping[str, TypeFigures]):
+    """The figures of each type, added up when they are first asked for.
+
+    Of most nodes no page shows them, and each second brings new ones.
+    """
+
+    def __init__(self, readings: "Sequence[_Reading]", fresh: "Sequence[_Reading]") -> None:
+        self._readings = readings
+        self._fresh = fresh
+        self._names = dict.fromkeys(each.type for reading in readings for each in reading.now.types)
+        self._made: dict[str, TypeFigures] = {}
+
+    def __getitem__(self, name: str) -> TypeFigures:
+        if name not in self._names:
+            raise KeyError(name)
+        found = self._made.get(name)
+        if found is None:
+            found = self._made[name] = _type(name, self._readings, self._fresh)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
 def _type(name: str, readings: "Sequence[_Reading]", fresh: "Sequence[_Reading]") -> TypeFigures:
-    parts = [each for reading in readings for each in reading.now.types if each.type == name]
+    parts = [part for reading in readings for part, _ in reading.types(name)]
     counters: Counter[str] = Counter()
     hot: Counter[tuple[str, int]] = Counter()
     for part in parts:
@@ -107,7 +133,12 @@ class _Reading:
         self.now = now
         self.before = before
         self.seconds = 0.0 if before is None else now.clock - before.clock
-        self._former = {} if before is None else {each.type: each for each in before.types}
+        former = {} if before is None else {each.type: each for each in before.types}
+        self._all = [(each, former.get(each.type)) for each in now.types]
+        # Looked up for each type and figure: a search would take the square of their number.
+        self._by_type: dict[str, list[tuple[TypeStats, TypeStats | None]]] = {}
+        for pair in self._all:
+            self._by_type.setdefault(pair[0].type, []).append(pair)
 
     def rate(self, count: float) -> float:
         return max(0.0, count) / self.seconds
@@ -117,18 +148,18 @@ class _Reading:
         return self.now.counters.get(name, 0) - before
 
     def commands(self, name: str | None) -> int:
-        return sum(each.commands - (former.commands if former else 0) for each, former in self._types(name))
+        return sum(each.commands - (former.commands if former else 0) for each, former in self.types(name))
 
     def failures(self, name: str | None) -> int:
         return sum(
             each.counters.get(counter, 0) - (former.counters.get(counter, 0) if former else 0)
-            for each, former in self._types(name)
+            for each, former in self.types(name)
             for counter in FAILURES
         )
 
     def latencies(self, name: str | None) -> list[list[int]]:
         return [
-            difference(each.latency, former.latency if former else []) for each, former in self._types(name)
+            difference(each.latency, former.latency if former else []) for each, former in self.types(name)
         ]
 
     def histogram(self, name: str) -> list[int]:
@@ -140,5 +171,6 @@ class _Reading:
         before = [] if self.before is None else self.before.drops
         return sum(count for *_, count in self.now.drops) - sum(count for *_, count in before)
 
-    def _types(self, name: str | None) -> list[tuple[TypeStats, TypeStats | None]]:
-        return [(each, self._former.get(each.type)) for each in self.now.types if name in (None, each.type)]
+    def types(self, name: str | None) -> list[tuple[TypeStats, TypeStats | None]]:
+        """Return what it says of a type, now and before; None: of all."""
+        return self._all if name is None else self._by_type.get(name, [])
