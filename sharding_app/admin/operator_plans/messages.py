@@ -27,6 +27,8 @@ from sharding_app.ports.deliveries import PARTLY_APPLIED, PARTLY_ELSEWHERE
 
 MOST = 500
 """The most of one request."""
+_OF_A_PAGE = ("state", "type", "entity", "after")
+"""What says which page of the list an operator has come from."""
 
 
 def run(look: Look, given: QueryDict) -> Plan:
@@ -113,21 +115,19 @@ class _Chosen:
     ) -> Plan:
         count = len(self._messages)
         more = _("A list has more: at most {} at a time.").format(MOST) if self._all and count == MOST else ""
+        place = _("Those of earlier pages are not meant.") if self._all and self._given.get("after") else ""
         return Plan(
             title=title.format(self._name()),
             consequences=[
                 self._about(),
+                *([place] if place else []),
                 *([more] if more else []),
                 *([without([*self._down.values()])] if self._down else []),
                 *consequences,
             ],
             work=partial(_outcome, work, count),
             fields=[
-                *(
-                    (name, self._given.get(name, ""))
-                    for name in ("state", "type", "entity")
-                    if name in self._given
-                ),
+                *((name, self._given.get(name, "")) for name in _OF_A_PAGE if name in self._given),
                 *(("message", each) for each in self.ids),
             ],
             back=self._back(),
@@ -149,7 +149,12 @@ class _Chosen:
         types = [each for each in types_with_messages(self._look) if number in ("", str(each.number))]
         journals = self._look.cluster.journal_names
         if not entity:
-            return self._noted(shown.read_page(types, state, None, MOST, journals))
+            # From the first row of the page on, which the operator has seen.
+            after = self._given.get("after", "")
+            place = shown.parse_place(after) if after else None
+            if after and place is None:
+                raise Refused(_("Choose at least one message or timer."))
+            return self._noted(shown.read_page(types, state, place, MOST, journals))
         found = []
         for each in types:
             of_entity = shown.read_entity(each, entity, journals)
@@ -190,7 +195,7 @@ class _Chosen:
 
     def _back(self) -> str:
         query = QueryDict(mutable=True)
-        for name in ("state", "type", "entity"):
+        for name in _OF_A_PAGE:
             if self._given.get(name):
                 query[name] = self._given.get(name, "")
         return f"messages/?{query.urlencode()}" if query else "messages/"

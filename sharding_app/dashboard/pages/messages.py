@@ -37,6 +37,7 @@ def messages_page(look: Look, asked: Asked) -> Page:
         "types_shown": [{"number": str(each.number), "name": each.config.name} for each in types],
         "entity": entity,
         "filters": urlencode({"state": state, "type": number, "entity": entity}),
+        "place": urlencode({"after": query["after"]}) if "after" in query else "",
         "message_rows": [],
         "note": "",
         "next": None,

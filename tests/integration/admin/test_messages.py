@@ -459,6 +459,21 @@ def test_all_of_a_list_are_those_that_the_plan_has_counted(
     assert sorted(each.id for each in Message.objects.filter(parked=True)) == ["gone", "later"]
 
 
+def test_all_of_a_later_page_are_those_from_there_on(root: Client, put: Put) -> None:
+    for each in range(60):
+        put(f"m-{each:03}", f"e{each}", parked=True, error="broken: x")
+    first = root.get(f"{BASE}messages/?state=parked").content.decode()
+    (following,) = re.findall(r'href="(\?[^"]*)" rel="next"', first)
+    page = root.get(f"{BASE}messages/{following.replace('&amp;', '&')}")
+    (address,) = re.findall(r'href="[^"]*(steer/discard/\?all=1[^"]*)"', page.content.decode())
+    plan = root.get(BASE + address.replace("&amp;", "&"))
+    fields = plan.context["plan"].fields
+    assert [value for name, value in fields if name == "message"] == listed(page)
+    assert "Those of earlier pages are not meant." in text(plan)
+    back = plan.context["plan"].back
+    assert listed(root.get(f"{BASE}{back}")) == listed(page)
+
+
 def test_a_list_of_one_entity_is_only_its_own(root: Client, put: Put) -> None:
     put("mine", parked=True, error="x")
     put("other", "bob", parked=True, error="x")
@@ -475,6 +490,7 @@ def test_a_list_of_one_entity_is_only_its_own(root: Client, put: Put) -> None:
         "?all=1&state=nonsense",
         "?message=%00",
         "?all=1&state=parked&entity=%00",
+        "?all=1&state=parked&after=x",
     ],
 )
 def test_nothing_chosen_is_refused(root: Client, put: Put, query: str) -> None:
