@@ -2,12 +2,14 @@
 
 Status, doctor, health check, metrics and dashboard all read it here. Reading the rows raises
 Django's DatabaseError, also if the tables are missing. No query reads an event, so the journal's
-rows are only estimated. Messages that need attention are counted along an index, up to a limit.
+rows are only estimated. Messages that need attention are counted along an index, up to a limit;
+where that takes too long, the rest is read all the same.
 Shards are counted by the server: rows of them are read only for those that are not at home, and
 for the type that a page is about.
 """
 
 import json
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +22,7 @@ from django.db import connections
 from django.db.backends.utils import CursorWrapper
 
 from sharding_app.adapters.django.database import (
+    ReadTooLong,
     bounded_reads,
     further_journals,
     journal_alias,
@@ -83,6 +86,8 @@ OVERDUE_SECONDS = 60.0
 """A message or a timer that has been due for longer is overdue."""
 MOST_COUNTED = 1000
 """More messages of a type are not counted for a snapshot."""
+UNCOUNTED_SECONDS = 60.0
+"""After a count that took too long none is tried for this time: the server has other work."""
 CHANGES_COUNTED = 20
 """More changes behind a part of a projection, and more entities that wait there, are not counted:
 they tell the oldest one.
@@ -137,6 +142,8 @@ class ClusterSnapshot:
     "Messages and timers on their way, as the server's statistics know it."
     message_counts: Sequence[MessageCounts] = ()
     "Types that have ever stored a message or timer; empty if this role may not read their rows."
+    uncounted: Sequence[str] = ()
+    "Journals whose messages and timers are in no count, since that takes too long."
     projections: Sequence[ProjectionLook] = ()
     "With counts of each part that end early; empty if this role may not read their rows."
     journals: Sequence[JournalCounts] = ()
@@ -194,16 +201,18 @@ def read_snapshot(alias: str | None = None) -> ClusterSnapshot:
         names = {each[3] for each in shards} | set(further_journals())
         has_several = bool(names - {CLUSTERS_OWN})
         copies = read_copies(alias) if has_several else Copies()
-        counts = _message_counts(cursor, copies, CLUSTERS_OWN) if may_count else []
+        counts = _message_counts(cursor, copies, CLUSTERS_OWN, alias) if may_count else []
         projected = projections.look_if_allowed(most=CHANGES_COUNTED)
     groups = [
         ShardGroup(type=name, step=step, home=home, shards=number, epoch=epoch, journal=journal)
         for name, step, home, journal, number, epoch in shards
     ]
     journals: list[JournalCounts] = []
+    counts_of = {CLUSTERS_OWN: counts}
     if has_several:
         ordered = sorted(names | {CLUSTERS_OWN})
-        journals, counts = _further(ordered, groups, events, messages or 0, counts, copies)
+        journals, further = _further(ordered, groups, events, messages or 0, copies)
+        counts_of |= further
     return ClusterSnapshot(
         now=now,
         cluster_id=cluster_id or "",
@@ -216,7 +225,8 @@ def read_snapshot(alias: str | None = None) -> ClusterSnapshot:
         shards=groups,
         unsettled=[Unsettled(ShardRow(*row[:5]), row[5], row[6], row[7] or 0.0) for row in unsettled],
         messages=sum(each.messages for each in journals) if journals else messages or 0,
-        message_counts=counts,
+        message_counts=_summed([each for found in counts_of.values() for each in found or ()]),
+        uncounted=[name for name, found in counts_of.items() if found is None],
         projections=projected or (),
         journals=journals,
         has_unread_journals=has_several and unread,
@@ -229,10 +239,9 @@ def _further(
     groups: Sequence[ShardGroup],
     events: int,
     messages: int,
-    counts: Sequence[MessageCounts],
     copies: Copies,
-) -> tuple[list[JournalCounts], list[MessageCounts]]:
-    """Read what further journals have; return all journals, and the counts of all."""
+) -> tuple[list[JournalCounts], dict[str, list[MessageCounts] | None]]:
+    """Read what further journals have; return all journals, and the counts of these."""
     asked = ask(names[1:], partial(_read_counts, copies))
     down = {each.name: each.why for each in asked.down}
     shards: Counter[str] = Counter()
@@ -241,10 +250,9 @@ def _further(
     journals = [
         JournalCounts(name=CLUSTERS_OWN, shards=shards[CLUSTERS_OWN], events=events, messages=messages)
     ]
-    every = list(counts)
+    counts: dict[str, list[MessageCounts] | None] = {}
     for name in names[1:]:
-        found_events, found_messages, found = asked.found.get(name, (0, 0, ()))
-        every += found
+        found_events, found_messages, counts[name] = asked.found.get(name, (0, 0, []))
         journals.append(
             JournalCounts(
                 name=name,
@@ -254,22 +262,34 @@ def _further(
                 trouble=down.get(name, ""),
             )
         )
-    return journals, _summed(every)
+    return journals, counts
 
 
-def _read_counts(copies: Copies, alias: str) -> tuple[int, int, list[MessageCounts]]:
+def _read_counts(copies: Copies, alias: str) -> tuple[int, int, list[MessageCounts] | None]:
     with bounded_reads(alias), connections[alias].cursor() as cursor:
         *_, events, messages, may_count = run_query(cursor, "snapshot_cluster")[0]
-        counts = _message_counts(cursor, copies, name_of(alias)) if may_count else []
+        counts = _message_counts(cursor, copies, name_of(alias), alias) if may_count else []
     return events, messages or 0, counts
 
 
-def _message_counts(cursor: CursorWrapper, copies: Copies, name: str) -> list[MessageCounts]:
-    """Count the messages and timers in a journal that are no copies."""
+_left_out_until: dict[str, float] = {}
+"""By the alias of a journal, the time until which it is not counted, since that took too long."""
+
+
+def _message_counts(
+    cursor: CursorWrapper, copies: Copies, name: str, alias: str
+) -> list[MessageCounts] | None:
+    """Count the messages and timers in a journal that are no copies. None: it takes too long."""
+    if time.monotonic() < _left_out_until.get(alias, 0.0):
+        return None
     limits = {"late": OVERDUE_SECONDS, "limit": MOST_COUNTED}
-    return [
-        _counts(each) for each in run_query(cursor, "snapshot_messages", limits | copies.parameters(name))
-    ]
+    try:
+        with bounded_reads(alias):
+            rows = run_query(cursor, "snapshot_messages", limits | copies.parameters(name))
+    except ReadTooLong:
+        _left_out_until[alias] = time.monotonic() + UNCOUNTED_SECONDS
+        return None
+    return [_counts(each) for each in rows]
 
 
 def _counts(row: tuple[Any, ...]) -> MessageCounts:

@@ -49,9 +49,11 @@ def messages_page(look: Look, asked: Asked) -> Page:
 
 
 def types_with_messages(look: Look) -> list[TypeRow]:
-    """Return the types whose entities have ever stored a message or timer."""
+    """Return the types whose entities have ever stored a message or timer; all where that is not
+    known.
+    """
     names = {each.type for each in look.cluster.message_counts}
-    return [each for each in look.cluster.types if each.config.name in names]
+    return [each for each in look.cluster.types if each.config.name in names or look.cluster.uncounted]
 
 
 def _found(look: Look, asked: Asked, types: list[TypeRow], state: str, entity: str) -> View:

@@ -2,16 +2,25 @@
 
 from collections.abc import Iterator
 
+from sharding_app.adapters.django.database import READ_SECONDS
 from sharding_app.operations.console import age_text
 from sharding_app.operations.diagnosis.finding import Finding, error, warning
 from sharding_app.operations.diagnosis.look import Look
-from sharding_app.operations.snapshot import MOST_COUNTED
+from sharding_app.operations.snapshot import MOST_COUNTED, UNCOUNTED_SECONDS
 
 LONG_SECONDS = 300.0
 """An overdue message of this age is an error, unless failures explain it."""
 
 
 def examine(look: Look) -> Iterator[Finding]:
+    for name in look.cluster.uncounted if look.cluster is not None else ():
+        there = f" of the journal {name!r}" if name else ""
+        yield warning(
+            "D203", f"The messages and timers{there} are not counted: that takes longer than {READ_SECONDS:g} s. It is not known "
+            "whether any are overdue or parked.", "sharding_message",
+            "See what the database is busy with, or which session has locked the table. Each process counts again after "
+            f"{UNCOUNTED_SECONDS:g} s.",
+        )  # fmt: skip
     for row in look.cluster.message_counts if look.cluster is not None else ():
         where = f"type {row.type}"
         if row.overdue:

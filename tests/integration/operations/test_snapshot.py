@@ -6,6 +6,8 @@ import psycopg
 import pytest
 from django.db import connection
 
+from sharding_app.adapters.django import database
+from sharding_app.operations import snapshot
 from sharding_app.operations.snapshot import read_snapshot
 
 
@@ -63,3 +65,18 @@ def test_a_shared_lock_and_the_lock_of_a_stranger_are_no_sign_of_life() -> None:
                 assert [each.locks for each in read_snapshot().members] == [1, 1, 0]
         finally:
             other.execute(f"DROP ROLE {name}".encode())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_count_that_takes_too_long_leaves_all_else_to_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator needs the dashboard most while a database is slow."""
+    monkeypatch.setattr(database, "READ_SECONDS", 0.3)
+    monkeypatch.setattr(snapshot, "_left_out_until", {})
+    with psycopg.connect(**connection.get_connection_params()) as other:
+        other.execute("LOCK sharding_message")
+        found = read_snapshot()
+        assert (found.uncounted, list(found.message_counts)) == ([""], [])
+    assert found.coordinator.term == 0
+    assert read_snapshot().uncounted == [""], "it is not tried again at once"
+    monkeypatch.setattr(snapshot, "_left_out_until", {})
+    assert read_snapshot().uncounted == []

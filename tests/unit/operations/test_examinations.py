@@ -4,6 +4,7 @@ is wrong.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -332,6 +333,7 @@ CASES: list[tuple[str, str, Look, str]] = [
     ("D215", "warning", projecting(journal="journal_b", trouble="no route"), "'journal_b' cannot be reached from here"),
     ("D221", "error", look(database=database(locked_keys=2)), "2 keys of personal data"),
     ("D222", "warning", look(database=database(unfinished_erasures=1)), "1 erasure of persons did not end"),
+    ("D203", "warning", look(cluster=dataclasses.replace(cluster(), uncounted=["two"])), "The messages and timers of the journal 'two' are not counted"),
     ("D202", "warning", counted(parked=1), "1 message or timer of shop.Cart is parked"),
 ]  # fmt: skip
 
