@@ -63,6 +63,8 @@ class Seat:
     asked_at: float = 0.0
     "When the user was last read from the database."
     said_at: float = 0.0
+    is_taking: bool = False
+    "A message to it is under way: it gets no other one before that has arrived."
     knows: dict[str, str] = field(default_factory=dict)
 
 
@@ -113,6 +115,8 @@ class Feed:
         self._ask_again = ask_again_seconds
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
+        self._under_way: set[asyncio.Task[None]] = set()
+        "Messages to browsers. None waits for another one: a slow browser holds up itself."
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sharding-feed")
 
     async def admit(self, scope: Mapping[str, Any], say: Say, end: End) -> Seat | None:
@@ -161,7 +165,7 @@ class Feed:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            while self.seats:
+            while self.seats or self._under_way:
                 began = loop.time()
                 self._wake.clear()
                 await self._turn(began)
@@ -176,15 +180,20 @@ class Feed:
             self._thread.submit(connections.close_all)
 
     async def _turn(self, now: float) -> None:
-        waiting = [seat for seat in self.seats if seat.page is not None]
+        waiting = [seat for seat in self.seats if seat.page is not None and not seat.is_taking]
         if not waiting:
             return
+        loop = asyncio.get_running_loop()
         try:
-            found = await asyncio.get_running_loop().run_in_executor(self._thread, self._look, waiting, now)
+            found = await loop.run_in_executor(self._thread, self._look, waiting, now)
         except Exception:
             logger.exception("the dashboard's news could not be made", extra={"action": "live_failed"})
             return
-        await asyncio.gather(*(self._pass_on(seat, news, now) for seat, news in found.items()))
+        for seat, news in found.items():
+            seat.is_taking = True
+            task = loop.create_task(self._pass_on(seat, news, now), name="sharding feed: news")
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
 
     async def _pass_on(self, seat: Seat, news: News | None, now: float) -> None:
         """Give a browser its news; None: it may not watch any more."""
@@ -192,6 +201,7 @@ class Feed:
             async with asyncio.timeout(SAY_SECONDS):
                 if news is not None:
                     await self._tell(seat, news, now)
+                    seat.is_taking = False
                     return
         except Exception:
             logger.exception("a browser did not take its news", extra={"action": "live_failed"})

@@ -288,6 +288,37 @@ def test_a_browser_whose_news_fail_is_shown_out_and_disturbs_no_other(
     play(scene)
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_browser_that_takes_its_news_slowly_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "QUIET_SECONDS", 0.05)
+    monkeypatch.setattr(feeds, "SAY_SECONDS", 60.0)
+
+    async def scene(stage: Stage) -> None:
+        honest, slow = stage.browser(), stage.browser()
+        assert (await honest.connect(SECONDS))[0]
+        assert (await slow.connect(SECONDS))[0]
+        taken, said = asyncio.Event(), 0
+
+        async def say(text: str) -> None:
+            nonlocal said
+            said += 1
+            await taken.wait()
+
+        list(stage.feed.seats)[1].say = say
+        await slow.send_to(OVERVIEW)
+        await until(lambda: said == 1)
+        await honest.send_to(OVERVIEW)
+        for _ in range(3):
+            await news(honest)
+        assert said == 1, "it gets nothing more before it has taken that"
+        taken.set()
+        await until(lambda: said > 1)
+        await honest.disconnect()
+        await slow.disconnect()
+
+    play(scene)
+
+
 urlpatterns = i18n_patterns(path("admin/", site.urls))
 
 
