@@ -38,6 +38,10 @@ class Happening(NamedTuple):
     apply: Apply
 
 
+class UnknownEvent(UnreadableEvent):
+    """An event, or a version of one, that this code does not know: of another release."""
+
+
 class EventCodec:
     """The events that one entity type applies."""
 
@@ -127,11 +131,14 @@ class EventCodec:
         except Exception as error:
             raise self._unreadable(name, version, error) from error
 
-    def check_name(self, name: str, version: int) -> None:
-        """Raise `UnreadableEvent` if this code has no event of that name, and ignores none."""
-        if name in self._specs or name in self.ignored or name == FINISHED or self._subclass(name):
+    def check_known(self, name: str, version: int) -> None:
+        """Raise `UnknownEvent` if only another release may be able to read such a record."""
+        try:
+            self._reader(name, version)
+        except UnknownEvent:
+            raise
+        except UnreadableEvent:
             return
-        raise self._unknown(name, version)
 
     def apply(self, obj: Any, event: object) -> None:
         """Change the state of `obj` by one event."""
@@ -201,22 +208,19 @@ class EventCodec:
         if name in self.ignored or name == FINISHED:
             return _nothing
         if spec is None:
-            raise self._unknown(name, version)
+            known = ", ".join(sorted(self._specs)) or "none"
+            raise UnknownEvent(
+                f"{self._what}: the journal has an unknown event {name!r} (known: {known})."
+                " Restore the class, give a class that name, or list the name in ignore_events",
+                params={"event": name, "version": version},
+            )
         if version > spec.version:
-            raise UnreadableEvent(
+            raise UnknownEvent(
                 f"{self._what}: the journal has {name!r} of version {version}, this code knows up to"
                 f" {spec.version}: it was written by newer code",
                 params={"event": name, "version": version},
             )
         return self._upcasting(spec, version)
-
-    def _unknown(self, name: str, version: int) -> UnreadableEvent:
-        known = ", ".join(sorted(self._specs)) or "none"
-        return UnreadableEvent(
-            f"{self._what}: the journal has an unknown event {name!r} (known: {known})."
-            " Restore the class, give a class that name, or list the name in ignore_events",
-            params={"event": name, "version": version},
-        )
 
     def _upcasting(self, spec: EventSpec, version: int) -> Callable[[Any], Any]:
         steps = []

@@ -162,15 +162,14 @@ class ProjectionType:
     def calls(self, events: Iterable[Stored], types: dict[int, EntityType]) -> list[Call]:
         """Return the calls that these events make, in order. `types`: by their numbers.
 
-        Raises `UnreadableEvent` at an event whose name this code does not know: it is not passed
-        over.
+        Raises `UnreadableEvent` at one that this code does not know: it is not passed over.
         """
         items: list[tuple[tuple[int, str], _Handler | None, tuple[_Handler, Happened[Any]]]] = []
         for each in events:
             entity_type = types[each.type_id]
             if not self.handles(each.name):
                 # A newer release may have stored it, and have a handler of it.
-                entity_type.event_codec.check_name(each.name, each.version)
+                entity_type.event_codec.check_known(each.name, each.version)
                 continue
             event = entity_type.event_codec.decode(each.name, each.version, each.payload)
             handler = None if event is None else self._handler(type(event))

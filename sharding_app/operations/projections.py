@@ -77,11 +77,6 @@ class ProjectionLook:
         return sum(each.parked for each in self.status.parts)
 
     @property
-    def stuck(self) -> int:
-        """Entities that wait for code that can read their event."""
-        return sum(each.stuck for each in self.status.parts)
-
-    @property
     def journals_away(self) -> dict[str, str]:
         """The journals in which it is not known what is behind, and why."""
         return {each.journal: each.trouble for each in self.status.parts if each.trouble}

@@ -45,7 +45,7 @@ from sharding_app.adapters.postgres.connection import application_name, bounded_
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.projections import Call, Projection, ProjectionType
-from sharding_app.errors import ProjectionError, UnreadableEvent
+from sharding_app.errors import ProjectionError
 from sharding_app.ports.projections import HandlerFailed, NotReady
 from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.protocol.projection.requests import (
@@ -75,7 +75,6 @@ from sharding_app.protocol.projection.requests import (
     Take,
     Taken,
     TellErased,
-    Unread,
 )
 from sharding_app.protocol.projection.slices import slices_of
 from sharding_app.protocol.projection.turn import Limits, Outcome, Turn, turn
@@ -181,6 +180,8 @@ class DjangoPart:
         self._journals = list(journals)
         self._alias = alias
         self._limits = limits or Limits(chunk=projection.batch_size)
+        self._tried_anew: set[tuple[int, int]] = set()
+        "Slices in which entities are tried again that had an event unknown to other code."
         self._divisor = 1
         "Of the limits: a turn that rests for too long would be taken again and again, and in vain."
         self._small_turns = 0
@@ -282,6 +283,8 @@ class DjangoPart:
     def take(self, first: int, last: int, *, careful: bool = False) -> Outcome:
         """Take a turn in this thread."""
         facts = self.facts()
+        if (first, last) not in self._tried_anew:
+            self._try_anew(facts, first, last)
         steps = turn(first, last, facts.type_ids, self._limits_now(), careful=careful)
         outcome: Outcome | None = None
         kept: list[bool] = []
@@ -325,6 +328,16 @@ class DjangoPart:
         if not shell.found_any:
             self.forget()
         return outcome
+
+    def _try_anew(self, facts: Facts, first: int, last: int) -> None:
+        of: dict[str, Any] = {"id": facts.number, "journal": self.journal, "first": first, "last": last}
+        with (
+            transaction.atomic(using=self._alias, durable=True),
+            connections[self._alias].cursor() as cursor,
+        ):
+            run_query(cursor, "projection_begin", self._begin)
+            cursor.execute(_text("projection_try_anew"), of)
+        self._tried_anew.add((first, last))
 
     def tidied(self) -> None:
         facts = self.facts()
@@ -661,8 +674,7 @@ class _Shell:
             )  # fmt: skip
             # The column takes neither of them.
             text = told(error).encode(errors="backslashreplace").decode().replace("\0", "")
-            text = text[:MAX_ERROR_CHARS]
-            return Unread(text) if isinstance(error, UnreadableEvent) else text
+            return text[:MAX_ERROR_CHARS]
         return None
 
     def _save(self, request: Save) -> None:

@@ -33,7 +33,6 @@ from sharding_app.entities.projections import Projection, ProjectionType, projec
 from sharding_app.errors import AskTimeout, ProjectionError, Unavailable
 from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.protocol.projection.slices import SLICES, slice_of
-from sharding_app.protocol.projection.turn import Limits
 from sharding_app.redaction import told
 
 logger = logging.getLogger("sharding.projection")
@@ -73,8 +72,6 @@ class PartStatus(NamedTuple):
     "The alias of the journal's database; empty: the cluster's own."
     trouble: str = ""
     "Why it is not known what is behind it, or why it does not go on."
-    stuck: int = 0
-    "Of those that wait and are not parked the ones whose event could not be read, time and again."
 
 
 class ProjectionStatus(NamedTuple):
@@ -130,13 +127,12 @@ def status(
     """
     found: dict[int, ProjectionStatus] = {}
     places: dict[tuple[str, int], _Place] = {}
-    often = Limits().failures
-    for number, *row in _rows("projection_status", {"name": name, "most": most, "often": often}):
+    for number, *row in _rows("projection_status", {"name": name, "most": most}):
         if number not in found:
             found[number] = ProjectionStatus(row[0], row[1], row[2], row[3], row[4], [])
-        part = PartStatus(*row[5:17])._replace(stuck=row[21])
+        part = PartStatus(*row[5:17])
         if part.journal:
-            view, types, server, lost = row[17:21]
+            view, types, server, lost = row[17:]
             place = places.setdefault((part.journal, number), _Place(server, types, [], [], lost))
             place.parts.append(part)
             place.views.append(view)

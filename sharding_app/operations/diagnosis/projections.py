@@ -20,12 +20,6 @@ def examine(look: Look) -> Iterator[Finding]:
                 f"manage.py sharding_projection {each.name}:{each.version} shows the errors. Mend the handler and --retry, or "
                 "--skip the event.",
             )  # fmt: skip
-        if each.stuck:
-            yield warning(
-                "D216", f"{_many(each.stuck)} waiting in {title} for code that can read an event.", where,
-                f"In a deployment nothing: each goes on with the newer code. Else manage.py sharding_projection {each.name}:{each.version} "
-                "shows the errors: restore the event's class, list its name in ignore_events, or --skip the event.",
-            )  # fmt: skip
         for journal, trouble in each.journals_away.items():
             yield warning(
                 "D215", f"The journal {journal!r} cannot be reached from here, so it is not known what is behind in {title}: "

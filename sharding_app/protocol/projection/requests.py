@@ -87,12 +87,6 @@ class Found(NamedTuple):
     "There were changes, be it of other slices."
 
 
-class Unread(str):
-    """The error of an event that this code cannot read. Code of a newer release may."""
-
-    __slots__ = ()
-
-
 class Held(NamedTuple):
     """An entity that waits, since the handler has failed at one of its events."""
 
@@ -236,8 +230,7 @@ class Look(NamedTuple):
 
 
 class Feed(NamedTuple):
-    """Let the projection handle events. Answer: None, or the text of an error (`Unread` where one
-    of them cannot be read).
+    """Let the projection handle events. Answer: None, or the text of an error.
 
     A `careful` one is undone by itself if it fails. Otherwise a failure ends the turn.
     """

@@ -16,8 +16,7 @@ Contract:
   by a number.
 * An entity's events are fed in the order of their numbers. The transactions of one entity follow
   each other, so the order of transactions is that of its numbers.
-* An entity whose event fails waits, and its later events behind it. Others go on. One that waits
-  for an event that cannot be read is not parked: in a deployment, newer code takes over the part.
+* An entity whose event fails waits, and its later events behind it. Others go on.
 """
 
 from collections.abc import Generator, Iterable, Sequence
@@ -49,7 +48,6 @@ from sharding_app.protocol.projection.requests import (
     Take,
     Taken,
     TellErased,
-    Unread,
 )
 from sharding_app.protocol.projection.slices import slice_of
 from sharding_app.protocol.projection.view import View
@@ -276,7 +274,7 @@ class _Work:
         self.failed += 1
         failures = held.failures + 1
         delay = min(self.limits.back_off * 2.0 ** (failures - 1), self.limits.back_off_max)
-        parked = failures >= self.limits.failures and not isinstance(error, Unread)
+        parked = failures >= self.limits.failures
         yield PutHeld(held._replace(failures=failures, delay=delay, parked=parked, error=error, until=None))
 
     def _tell_erased(self, key: Key, held: dict[Key, Held]) -> Generator[Request, Any, None]:

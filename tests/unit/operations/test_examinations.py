@@ -325,7 +325,6 @@ CASES: list[tuple[str, str, Look, str]] = [
     ("D201", "warning", counted(overdue=1, oldest_seconds=90.0), "1 message or timer of shop.Cart should"),
     ("D201", "warning", counted(overdue=1000, oldest_seconds=9e9, failing=1), "1,000 or more messages and timers of shop.Cart"),
     ("D211", "warning", projecting(parked=1), "1 entity is parked in shop.Open 1"),
-    ("D216", "warning", projecting(stuck=2), "2 entities are waiting in shop.Open 1 for code that can read"),
     ("D212", "warning", projecting(behind_events=7, behind_seconds=90.0), "shop.Open 1 is behind by 7 events"),
     ("D212", "error", projecting(behind_events=7, behind_seconds=900.0), "the oldest 15 min old"),
     ("D213", "error", projecting(here=False), "are of another server"),

@@ -4,8 +4,7 @@ SELECT r.id, r.name, r.version, r.live, r.paused, r.server = s.system_identifier
     p.first_slice, p.last_slice, p.events, p.fill_type IS NOT NULL, p.fill_after, p.at,
     coalesce(behind.events, 0)::bigint, coalesce(behind.rows, 0) >= %(most)s,
     coalesce(extract(epoch FROM clock_timestamp() - behind.since), 0)::float8,
-    waiting.count, waiting.parked, p.journal, p.position::text, r.type_ids, f.server, coalesce(f.lost, false),
-    waiting.stuck
+    waiting.count, waiting.parked, p.journal, p.position::text, r.type_ids, f.server, coalesce(f.lost, false)
 FROM sharding_projection r
 JOIN sharding_position p ON p.projection_id = r.id
 LEFT JOIN sharding_following f ON f.projection_id = r.id AND f.journal = p.journal
@@ -33,12 +32,7 @@ CROSS JOIN LATERAL (
             SELECT FROM sharding_held h
             WHERE h.projection_id = r.id AND h.journal = p.journal AND h.slice BETWEEN p.first_slice AND p.last_slice
                 AND h.parked
-            LIMIT %(most)s) found) AS parked,
-        (SELECT count(*) FROM (
-            SELECT FROM sharding_held h
-            WHERE h.projection_id = r.id AND h.journal = p.journal AND h.slice BETWEEN p.first_slice AND p.last_slice
-                AND h.until IS NULL AND NOT h.parked AND h.failures >= %(often)s
-            LIMIT %(most)s) found) AS stuck
+            LIMIT %(most)s) found) AS parked
 ) waiting
 WHERE %(name)s::text IS NULL OR r.name = %(name)s
 ORDER BY r.name, r.version, p.journal, p.first_slice;

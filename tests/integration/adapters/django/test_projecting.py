@@ -198,7 +198,7 @@ def test_an_entity_that_fails_waits_and_others_go_on(writer: Writer) -> None:
 
 def test_an_event_of_a_newer_release_waits_for_code_that_knows_it(writer: Writer) -> None:
     """Nothing of this code handles it, and nothing tells that a newer one does not."""
-    work = part(failures=1, back_off=0.0)
+    work = part(failures=2, back_off=0.0)
     run(work)
     writer.append("a", 1)
     writer.append("a", 2, name="Withdrawn")
@@ -211,15 +211,26 @@ def test_an_event_of_a_newer_release_waits_for_code_that_knows_it(writer: Writer
     run(work, careful=True)
     assert log() == [("a", 1, 1), ("b", 1, 4)]
     (held,) = control.held("projected.Payments", 1)
-    assert (held.entity, held.number, held.parked) == ("a", 2, False)
-    assert [each.stuck for each in control.status()[0].parts] == [0], "it may be a deployment"
-    for _ in range(4):
-        run(work, careful=True)
-    assert [(each.stuck, each.parked) for each in control.status()[0].parts] == [(1, 0)]
+    assert (held.entity, held.number, held.failures, held.parked) == ("a", 2, 2, True)
+    run(part(failures=2))
+    (held,) = control.held("projected.Payments", 1)
+    assert (held.failures, held.parked) == (2, True), "another worker of this release has one attempt"
     with registry.isolated(), projections.isolated():
         registry.discard(registry.get("projected.Account"))
         run(part(_newer_payments()))
     assert log() == [("a", 1, 1), ("b", 1, 4), ("a", 2, -2), ("a", 3, 3)]
+
+
+def test_a_worker_that_begins_leaves_what_failed_otherwise_parked(writer: Writer) -> None:
+    work = part(failures=1)
+    run(work)
+    Payments.bad = {13}
+    writer.append("a", 13)
+    writer.commit()
+    run(work, careful=True)
+    Payments.bad = set()
+    run(part())
+    assert [each.parked for each in control.held("projected.Payments", 1)] == [True]
 
 
 def _newer_payments() -> type[Projection]:

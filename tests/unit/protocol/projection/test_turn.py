@@ -28,7 +28,6 @@ from sharding_app.protocol.projection.requests import (
     Take,
     Taken,
     TellErased,
-    Unread,
 )
 from sharding_app.protocol.projection.slices import slice_of
 from sharding_app.protocol.projection.turn import SAVE_SECONDS, Limits, Outcome, Turn, divided, joined, turn
@@ -182,7 +181,6 @@ def tries_again(held: Held, **answers: object) -> tuple[list[Request], Outcome]:
             Changes: Found(NEW, None, [], any=False),
             TellErased: answers.get("told"),
             ReadEvents: answers.get("events", []),
-            Feed: answers.get("fed"),
         },
     )
 
@@ -256,12 +254,3 @@ def test_an_entity_that_waits_behind_an_erasure_goes_on_with_what_comes_after(
     )
     put = [each.held.next for each in asked if isinstance(each, PutHeld)]
     assert put == ([] if goes_on_at is None else [goes_on_at])
-
-
-@pytest.mark.parametrize(("error", "is_parked"), [("no room", True), (Unread("an unknown event"), False)])
-def test_an_entity_whose_event_cannot_be_read_is_never_parked(error: str, is_parked: bool) -> None:
-    held = Held(1, "a", slice_of("a"), 3, failures=8)
-    asked, outcome = tries_again(held, events=[StoredEvent(1, "a", 3, "New", 1, b"", None)], fed=error)
-    (put,) = [each.held for each in asked if isinstance(each, PutHeld)]
-    assert (put.next, put.parked, put.error, outcome.failed) == (3, is_parked, error, 1)
-    assert put.delay == Limits().back_off_max
