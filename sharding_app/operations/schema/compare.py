@@ -151,7 +151,7 @@ def _states(old: Lock, new: Lock) -> Iterator[Finding]:
             for gone in sorted(before["attributes"].keys() - now["attributes"].keys()):
                 yield Finding(
                     f"state {name}", f"{gone} is removed, and each entity loses its value with its next command",
-                    "Keep the attribute until no release that uses it runs or may come back",
+                    "Keep the attribute until no release that uses it runs or may come back, and --accept it then",
                 )  # fmt: skip
 
 
@@ -167,10 +167,10 @@ def _snapshots(old: Lock, new: Lock, taken: frozenset[str], trimmed: frozenset[s
                 f"Versions only rise: set snapshot_version = {before['version'] + 1}",
             )  # fmt: skip
         if now["version"] != before["version"]:
-            if name in trimmed:
+            if name in trimmed and now["version"] > before["version"]:
                 yield Finding(
                     where, "its version is raised, and the older snapshots are all that is left of deleted events",
-                    f"Keep snapshot_version = {before['version']}, and define snapshot() and restore(state), which read both forms",
+                    f"Keep snapshot_version = {before['version']}, define snapshot() and a restore(state) that reads both forms, and --accept it",
                 )  # fmt: skip
             continue
         added = now.get("attributes", {}).keys() - before.get("attributes", {}).keys()
@@ -178,7 +178,7 @@ def _snapshots(old: Lock, new: Lock, taken: frozenset[str], trimmed: frozenset[s
             f"{each} is new, and entities recovered from an older snapshot lack it" for each in sorted(added)
         ]
         remedy = (
-            "Its events are deleted behind snapshots: define snapshot() and restore(state), which read both forms"
+            "Its events are deleted behind snapshots: define snapshot() and a restore(state) that reads both forms, and --accept it"
             if name in trimmed
             else f"Set snapshot_version = {now['version'] + 1}: older snapshots are skipped, and the events are read instead"
         )
@@ -226,7 +226,7 @@ def _arguments(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> Itera
     if moved != [name for name in names if name in moved]:
         yield "its arguments stand in another order"
         return
-    for place, each in enumerate(now):
+    for place, each in enumerate(now if len(now) >= len(before) else ()):
         if each["name"] in names and names.index(each["name"]) != place:
             # A call is a list of values: one of the former release would be read with another name.
             yield f"argument {each['name']} was number {names.index(each['name']) + 1} and is number {place + 1}"

@@ -129,7 +129,7 @@ def test_a_change_that_breaks_is_found_with_a_way_to_make_it(old: str, new: str,
 @pytest.mark.parametrize(
     ("new", "expected"),
     [
-        ("", r"count is new, .*Its events are deleted behind snapshots: define snapshot\(\)"),
+        ("", r"count is new, .*Its events are deleted behind snapshots: define snapshot\(\).*--accept it"),
         ("    snapshot_version = 2\n", r"its version is raised, and the older snapshots are all .*Keep snapshot_version = 1"),
     ],
 )  # fmt: skip
