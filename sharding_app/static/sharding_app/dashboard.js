@@ -165,6 +165,8 @@
   }
 
   function connect() {
+    // Rows that were asked for so far stand still until the first message.
+    if (state.failures >= 2) says("lost");
     const scheme = window.location.protocol === "https:" ? "wss:" : "ws:";
     let socket;
     try {
@@ -232,7 +234,7 @@
     } finally {
       window.clearTimeout(limit);
     }
-    if (asleep()) return;
+    if (asleep() || state.socket) return;
     says(mode);
     state.timer = window.setTimeout(go, POLL_MS);
   }
