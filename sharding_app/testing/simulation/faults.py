@@ -5,7 +5,7 @@ So it can be shown, replayed, and cut down to the faults that are needed to brea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import NamedTuple
 from zlib import crc32
@@ -134,6 +134,7 @@ STORM_KINDS, STORM_FAULTS, STORM_PAUSE_SECONDS = 4, 8, 0.5
 """A storm has this many faults more, of a few kinds that come again and again. The next one of a
 kind comes after a pause.
 """
+DRAWN_AT_MOST = 8
 FIRST_SECONDS, LAST_SECONDS = 0.3, 8.0
 
 
@@ -201,20 +202,25 @@ def storm(
     random = Random(f"storm {seed}")
     few = random.sample(KINDS + PROTOCOL_KINDS if whole_protocol else KINDS, STORM_KINDS)
     for _ in range(STORM_FAULTS):
-        _add(faults, _drawn(random, random.choice(few), nodes))
+        _add(faults, lambda: _drawn(random, random.choice(few), nodes))
     if journals:
         few = random.sample(JOURNAL_KINDS, STORM_KINDS)
         for _ in range(STORM_FAULTS // 2):
-            new = _drawn(random, random.choice(few), nodes)
-            _add(faults, new._replace(journal=random.choice(journals)))
+            _add(
+                faults,
+                lambda: _drawn(random, random.choice(few), nodes)._replace(journal=random.choice(journals)),
+            )
     return sorted(faults)
 
 
-def _add(faults: list[Fault], new: Fault) -> None:
-    """Add a fault, unless one of its kind is at work there."""
-    same = (each for each in faults if (each.kind, each.journal) == (new.kind, new.journal))
-    if all(_ends(each) < new.at or _ends(new) < each.at for each in same):
-        faults.append(new)
+def _add(faults: list[Fault], drawn: Callable[[], Fault]) -> None:
+    """Add a fault at a time at which none of its kind is at work there, if one is found soon."""
+    for _ in range(DRAWN_AT_MOST):
+        new = drawn()
+        same = (each for each in faults if (each.kind, each.journal) == (new.kind, new.journal))
+        if all(_ends(each) < new.at or _ends(new) < each.at for each in same):
+            faults.append(new)
+            return
 
 
 def _ends(fault: Fault) -> float:
