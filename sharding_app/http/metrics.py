@@ -211,6 +211,11 @@ def cluster_families(rows: ClusterSnapshot) -> list[Family]:
             "For how long the oldest of the overdue ones has been due; 0: none is overdue.",
             [Sample({"type": each.type}, each.oldest_seconds) for each in rows.message_counts],
         ),
+        Family(
+            "sharding_messages_uncounted", "gauge",
+            "Journals whose messages and timers are in none of these, since to count them takes too long.",
+            [Sample({}, len(rows.uncounted))],
+        ),
     ]  # fmt: skip
 
 

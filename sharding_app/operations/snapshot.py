@@ -9,6 +9,7 @@ for the type that a page is about.
 """
 
 import json
+import logging
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -44,6 +45,8 @@ from sharding_app.protocol.records import (
     TypeConfig,
 )
 from sharding_app.runtime.node.process import Process
+
+logger = logging.getLogger("sharding.client")
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +291,10 @@ def _message_counts(
             rows = run_query(cursor, "snapshot_messages", limits | copies.parameters(name))
     except ReadTooLong:
         _left_out_until[alias] = time.monotonic() + UNCOUNTED_SECONDS
+        logger.warning(
+            "messages and timers are not counted for %g s: the database %r takes too long", UNCOUNTED_SECONDS, alias,
+            extra={"action": "messages_uncounted"},
+        )  # fmt: skip
         return None
     return [_counts(each) for each in rows]
 

@@ -67,6 +67,7 @@ def of_the_site() -> Described:
         events=1,
         messages=1,
         message_counts=[MessageCounts(type="shop.Cart")],
+        uncounted=[],
     )
     table = TableHealth(
         name="sharding_event",

@@ -103,6 +103,11 @@ class _Chosen:
         return [each.id for each in self._messages]
 
     @property
+    def _pages_on(self) -> bool:
+        """Whether all of a list are meant from a later page on. The list of an entity has one."""
+        return self._all and bool(self._given.get("after")) and not self._given.get("entity")
+
+    @property
     def repeats(self) -> bool:
         return any(each.every for each in self._messages)
 
@@ -115,7 +120,7 @@ class _Chosen:
     ) -> Plan:
         count = len(self._messages)
         more = _("A list has more: at most {} at a time.").format(MOST) if self._all and count == MOST else ""
-        place = _("Those of earlier pages are not meant.") if self._all and self._given.get("after") else ""
+        place = _("Those of earlier pages are not meant.") if self._pages_on else ""
         return Plan(
             title=title.format(self._name()),
             consequences=[

@@ -31,6 +31,7 @@ def messages_page(look: Look, asked: Asked) -> Page:
         raise Http404(_("The cluster knows no entity type of this number."))
     context: View = {
         "counts": shown.counts(look),
+        "uncounted": bool(look.cluster.uncounted),
         "state": state,
         "states": messages.STATES,
         "type_number": number,

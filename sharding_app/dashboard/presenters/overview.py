@@ -107,7 +107,11 @@ def tiles(look: Look) -> list[View]:
 
 def _messages(look: Look) -> list[View]:
     """Return a tile about messages and timers, where there have ever been any."""
-    rows = look.cluster.message_counts
+    rows, label = look.cluster.message_counts, _("Messages overdue / parked")
+    if look.cluster.uncounted:
+        return [
+            _tile("messages", label, words.NOTHING, _("the database takes too long to count them"), bad=True)
+        ]
     if not rows:
         return []
     overdue, parked = sum(each.overdue for each in rows), sum(each.parked for each in rows)
@@ -115,7 +119,7 @@ def _messages(look: Look) -> list[View]:
     more = "+" if capped else ""
     return [
         _tile(
-            "messages", _("Messages overdue / parked"), f"{words.count(overdue)} / {words.count(parked)}{more}",
+            "messages", label, f"{words.count(overdue)} / {words.count(parked)}{more}",
             _("about {} on their way").format(words.count(look.cluster.messages)), bad=bool(overdue or parked),
         )
     ]  # fmt: skip

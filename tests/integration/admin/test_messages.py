@@ -23,7 +23,7 @@ from sharding_app.dashboard import messages as shown
 from sharding_app.embedded import Servers
 from sharding_app.errors import PartiallyApplied
 from sharding_app.models import Message
-from sharding_app.operations import messages
+from sharding_app.operations import messages, snapshot
 from sharding_app.operations.cache import Collector
 from sharding_app.operations.messages import Changed
 from sharding_app.ports.deliveries import PARTLY_APPLIED, PARTLY_ELSEWHERE
@@ -112,6 +112,18 @@ def test_messages_are_shown_by_their_state(root: Client, put: Put) -> None:
 
 def test_a_cluster_without_messages_says_so(root: Client) -> None:
     assert "No entity has stored a durable message or timer yet." in text(root.get(f"{BASE}messages/"))
+
+
+def test_counts_that_take_too_long_do_not_pass_for_none(
+    root: Client, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put("one", parked=True)
+    monkeypatch.setattr(snapshot, "_left_out_until", {"default": float("inf")})
+    page = text(root.get(f"{BASE}messages/?state=parked"))
+    assert "takes too long to count messages and timers" in page
+    assert "No entity has stored" not in page
+    assert "one" in listed(root.get(f"{BASE}messages/?state=parked"))
+    assert "the database takes too long to count them" in text(root.get(BASE))
 
 
 def test_a_type_without_messages_is_not_offered(root: Client, put: Put) -> None:
