@@ -180,7 +180,7 @@ class DjangoPart:
         self._journals = list(journals)
         self._alias = alias
         self._limits = limits or Limits(chunk=projection.batch_size)
-        self._tried_anew: set[tuple[int, int]] = set()
+        self.tried_anew: set[tuple[int, int]] = set()
         "Slices in which entities are tried again that had an event unknown to other code."
         self._divisor = 1
         "Of the limits: a turn that rests for too long would be taken again and again, and in vain."
@@ -283,8 +283,6 @@ class DjangoPart:
     def take(self, first: int, last: int, *, careful: bool = False) -> Outcome:
         """Take a turn in this thread."""
         facts = self.facts()
-        if (first, last) not in self._tried_anew:
-            self._try_anew(facts, first, last)
         steps = turn(first, last, facts.type_ids, self._limits_now(), careful=careful)
         outcome: Outcome | None = None
         kept: list[bool] = []
@@ -325,19 +323,10 @@ class DjangoPart:
                 exc_info=traceable(error), extra={"action": "projection_failed"},
             )  # fmt: skip
             return outcome
+        self.tried_anew.add((first, last))
         if not shell.found_any:
             self.forget()
         return outcome
-
-    def _try_anew(self, facts: Facts, first: int, last: int) -> None:
-        of: dict[str, Any] = {"id": facts.number, "journal": self.journal, "first": first, "last": last}
-        with (
-            transaction.atomic(using=self._alias, durable=True),
-            connections[self._alias].cursor() as cursor,
-        ):
-            run_query(cursor, "projection_begin", self._begin)
-            cursor.execute(_text("projection_try_anew"), of)
-        self._tried_anew.add((first, last))
 
     def tidied(self) -> None:
         facts = self.facts()
@@ -507,6 +496,10 @@ class _Shell:
         self.found_any = bool(rows)
         if self._part.journal and positions:
             self._check(positions, [row[13] for row in rows])
+        if (request.first, request.last) not in self._part.tried_anew:
+            # Behind the lock of the positions, in whose order an operator locks these rows too.
+            of = {"id": self._facts.number, "journal": self._part.journal}
+            self._cursor.execute(_text("projection_try_anew"), request._asdict() | of)
         age = max((row[8] for row in rows), default=0.0)
         return Taken(positions, any(row[9] for row in rows), any(row[10] for row in rows), age)
 
