@@ -3,8 +3,9 @@
 Contract: one statement at a time, others wait for their turn. Each has a deadline of our own
 besides the server's: when it passes, the socket is cut, which ends the wait at once even when the
 server or the network is frozen. A connection is dropped if it is not idle after a failure, or if
-its server says that it is of no use: our tables are not found, or nothing may be written. No
-statement is ever sent twice by itself.
+its server says that it is of no use: our tables are not found, or nothing may be written. One that
+the server has ended while it was idle is replaced before anything is sent on it. No statement is
+ever sent twice by itself.
 
 All settings that our statements rely on are set when a connection is opened, whatever the settings
 of the role, the database or the server. A `pooled` line may lead through a transaction pooler: it
@@ -19,6 +20,7 @@ as done, and undone with it.
 
 import asyncio
 import secrets
+import select
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -45,6 +47,7 @@ warning's text."""
 _CONNECTION_FAILED = (psycopg.OperationalError, OSError)
 BACK_OFF_SECONDS = 0.05
 BACK_OFF_MAX_SECONDS = 1.0
+_READINGS = 3
 _SPARE_SECONDS = 0.5
 """Time that the server's own timeout has before our deadline cuts the line."""
 RELIED_UPON = {
@@ -156,12 +159,16 @@ class Line:
         pooled: bool = False,
         ends_former: bool = False,
         backs_off: bool = True,
+        keeps_session: bool = False,
     ) -> None:
         """`ends_former`: end the statement of an abandoned connection before the next connection is
         used.
 
         The server does not notice by itself: a commit that waits for a standby would keep its
         server process until that is back.
+
+        `keeps_session`: the caller holds locks of the session. If the session has ended, work fails
+        rather than run in another one.
         """
         self.backend: Backend | None = None
         "The server process of the present or of the last connection."
@@ -169,6 +176,7 @@ class Line:
         "The lineage of the server at the other end; sessions end where it changes."
         self.wanted: Lineage | None = None
         self._ends_former = ends_former
+        self._keeps_session = keeps_session
         self._former: Backend | None = None
         "The server process of a connection that was given up in the middle of a statement."
         self._unreplicated = False
@@ -213,6 +221,11 @@ class Line:
     def is_open(self) -> bool:
         return self._connection is not None and not self._connection.closed
 
+    @property
+    def is_busy(self) -> bool:
+        """Work is under way on the connection."""
+        return self._turn.locked()
+
     async def open(self) -> Backend:
         """Connect unless connected, and return the server process at the other end."""
         turn = await self._our_turn()
@@ -238,9 +251,7 @@ class Line:
         wanted = self.wanted
         turn = await self._our_turn(first=first)
         try:
-            connection = self._connection
-            if connection is None or connection.closed:
-                connection = await self._opened()
+            connection = await self._opened()
             if wanted is not None and wanted != self.lineage:
                 self._forget(connection)
                 await _hang_up(connection)
@@ -320,11 +331,14 @@ class Line:
             turn.release()
 
     async def _opened(self) -> Connection:
-        if self._connection is not None and not self._connection.closed:
-            return self._connection
+        turn, connection = self._turn, self._connection
+        if connection is not None and not connection.closed:
+            if self._keeps_session or not has_ended(connection):
+                return connection
+            self._forget(connection)
+            await _hang_up(connection)
         if self._failures and asyncio.get_running_loop().time() < self._not_before:
             raise psycopg.OperationalError(f"not tried again yet: {self._refused}")
-        turn = self._turn
         try:
             async with asyncio.timeout(self._connect_seconds):
                 connection = await psycopg.AsyncConnection.connect(**self._conninfo, autocommit=True)
@@ -439,6 +453,25 @@ async def _as_login(connection: Connection, query: str, params: Mapping[str, Any
 
 def is_idle(connection: Connection) -> bool:
     return not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
+
+
+def has_ended(connection: Connection) -> bool:
+    """Tell whether the other side has ended an idle connection, without asking it.
+
+    A statement that is sent on such a connection fails, and an append is in doubt.
+    """
+    pgconn = connection.pgconn
+    poll = select.poll()
+    poll.register(pgconn.socket, select.POLLIN)
+    try:
+        # The first reading may find why it ends, and a later one that it has.
+        for _ in range(_READINGS):
+            if not poll.poll(0):
+                return False
+            pgconn.consume_input()
+    except psycopg.OperationalError:
+        return True
+    return False
 
 
 def _is_unusable(error: BaseException) -> bool:

@@ -244,7 +244,7 @@ class PostgresJournal:
     async def connect(self) -> None:
         try:
             for line in self._lines:
-                if not line.is_open:
+                if not (line.is_open and line.is_busy):  # the work on it sees its end
                     await line.open()
         except LOST as error:
             raise JournalUnavailable(explain(error)) from error

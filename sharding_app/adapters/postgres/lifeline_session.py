@@ -63,6 +63,7 @@ class PostgresLifelineSession:
             settings={"idle_session_timeout": ttl, "lock_timeout": ttl},
             prepare=self._guard,
             backs_off=False,  # the lifeline does, for both of its sessions
+            keeps_session=True,
         )
 
     async def open(self) -> Backend:

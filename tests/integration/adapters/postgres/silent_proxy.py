@@ -18,17 +18,24 @@ class Proxy:
         self._muted: set[asyncio.Event] = set()
         self._answers: list[asyncio.Event] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
 
     def mute(self) -> None:
         """From now on no answer gets through on the present connections; new ones are fine."""
         for answers in self._answers:
             answers.clear()
 
+    def hang_up(self) -> None:
+        """End the present connections towards the callers."""
+        for writer in self._writers:
+            writer.close()
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         up_reader, up_writer = await asyncio.open_connection(*self._target)
         answers = asyncio.Event()
         answers.set()
         self._answers.append(answers)
+        self._writers.append(writer)
         back = asyncio.create_task(self._answer(up_reader, writer, answers))
         self._tasks.add(back)
         try:

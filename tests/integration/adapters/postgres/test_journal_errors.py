@@ -16,7 +16,7 @@ from sharding_app.ports.journal import EventRow, JournalUnavailable
 from sharding_app.protocol.shard import Shard
 from sharding_app.runtime.journal.commits import Commit, NotCommitted, Resident
 from sharding_app.runtime.journal.writer import JournalWriter
-from tests.integration.adapters.postgres.writers import Connection, connect, events, give_homes
+from tests.integration.adapters.postgres.writers import Connection, connect, events, give_homes, lost
 from tests.support.given import event_row
 
 pytestmark = pytest.mark.asyncio
@@ -59,11 +59,7 @@ async def test_the_servers_own_error_is_told_from_a_lost_connection(params: dict
                     await journal.append(rows)
                 assert failed.value.answered
                 assert not await journal.settle(rows)
-        backend, _ = await journal.open()
-        await admin.execute("SELECT pg_terminate_backend(%s, 5000)", [backend.pid])
-        with pytest.raises(JournalUnavailable) as failed:
-            await journal.append([event_row(1, "a", 1)])
-        assert not failed.value.answered
+        assert not (await lost(params, journal, event_row(1, "a", 1))).answered
     await journal.close()
 
 

@@ -32,6 +32,7 @@ from tests.integration.adapters.postgres.writers import (
     events,
     give_homes,
     gone,
+    lost,
     value,
 )
 from tests.support.given import event_row, until
@@ -52,10 +53,8 @@ async def test_a_lost_connection_is_settled_and_the_next_append_connects_again(
     journal = PostgresJournal(params)
     async with await connect(params) as admin:
         await give_homes(admin, 1)
-        (backend, _) = await journal.open()
-        await admin.execute("SELECT pg_terminate_backend(%s, 5000)", [backend.pid])
-        with pytest.raises(JournalUnavailable):
-            await journal.append([ROW])
+        await journal.open()
+        await lost(params, journal, ROW)
         assert not await journal.settle([ROW])
         await journal.append([ROW])
         assert await journal.settle([ROW])

@@ -18,6 +18,7 @@ from tests.integration.adapters.postgres.writers import (
     events,
     give_homes,
     gone,
+    lost,
     value,
 )
 from tests.support.given import event_row
@@ -55,9 +56,7 @@ async def test_each_that_is_lost_is_opened_again(params: dict[str, Any]) -> None
     async with await connect(params) as admin:
         await give_homes(admin, 1)
         former = await journal.open()
-        await admin.execute("SELECT pg_terminate_backend(%s, 5000)", [former[1].pid])
-        with pytest.raises(JournalUnavailable):
-            await journal.append([row(0)], on=1)
+        await lost(params, journal, row(0), on=1)
         await journal.connect()
         assert journal.backends[0] == former[0]
         assert journal.backends[1] != former[1]

@@ -4,6 +4,10 @@ import asyncio
 from typing import Any
 
 import psycopg
+import pytest
+
+from sharding_app.adapters.postgres.journal import PostgresJournal
+from sharding_app.ports.journal import EventRow, JournalUnavailable
 
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 
@@ -49,3 +53,18 @@ async def gone(watcher: Connection, pid: int) -> None:
     async with asyncio.timeout(10):
         while await value(watcher, "SELECT count(*) FROM pg_stat_activity WHERE pid = %s", pid):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
+
+
+async def lost(
+    params: dict[str, Any], journal: PostgresJournal, row: EventRow, *, on: int = 0
+) -> JournalUnavailable:
+    """Append a row whose server process is ended while it waits for the row of its shard."""
+    backend = journal.backends[on]
+    async with await connect(params) as holder, holder.transaction():
+        await holder.execute("SELECT FROM sharding_shard FOR UPDATE")
+        append = asyncio.ensure_future(journal.append([row], on=on))
+        await blocked(holder, backend.pid)
+        await holder.execute("SELECT pg_terminate_backend(%s, 5000)", [backend.pid])
+        with pytest.raises(JournalUnavailable) as failed:
+            await append
+    return failed.value
