@@ -52,3 +52,9 @@ def age_text(seconds: float) -> str:
 
 def counted(number: int, what: str) -> str:
     return f"{number} {what if number == 1 else what + 's'}"
+
+
+def some(names: Sequence[str], most: int = 5) -> str:
+    """Return the first names, and how many there are besides."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

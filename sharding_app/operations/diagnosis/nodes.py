@@ -3,9 +3,10 @@ types.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-from sharding_app.operations.console import counted
+from sharding_app.operations.console import counted, some
 from sharding_app.operations.diagnosis.finding import Finding, error, note, warning
 from sharding_app.operations.diagnosis.look import Look
 from sharding_app.operations.snapshot import ClusterSnapshot
@@ -113,10 +114,13 @@ def refused(look: Look) -> Iterator[Finding]:
         "Make them equal and restart that process. Or, to use the new configuration, stop all nodes and run "
         "manage.py sharding_remove_data TYPE."
     )
+    refusing: dict[tuple[str, str], list[str]] = {}
     for incarnation, answer in look.nodes.regions.items() if look.nodes is not None else ():
-        for name, why in sorted(answer.refused.items()):
-            node = names.get(incarnation, incarnation)
-            yield error("D169", f"Node {node} may not host {name}: {why}.", f"node {node}", fix)
+        for refusal in answer.refused.items():
+            refusing.setdefault(refusal, []).append(names.get(incarnation, incarnation))
+    for (name, why), nodes in sorted(refusing.items()):
+        who = _nodes(nodes)
+        yield error("D169", f"{who[:1].upper()}{who[1:]} may not host {name}: {why}.", who, fix)
     for name, why in sorted(look.refused_here.items()):
         yield error("D170", f"This project may not call {name}: {why}.", "this process", fix)
 
@@ -132,28 +136,47 @@ def cannot_start(look: Look) -> Iterator[Finding]:
         "The node's log has the traceback (sharding.region, recovery_failed; of workers sharding.worker, worker_failed); "
         "D192 to D194 name records that cannot be read. "
     )
-    remembered = set()
+    remembered: dict[str, list[_Failing]] = {}
+    others: dict[str, list[_Failing]] = {}
     for incarnation, answer in look.nodes.regions.items():
         for region in answer.regions:
             if region.cannot_start:
-                remembered.add((incarnation, region.type))
-                text = _failed(region.type, region.cannot_start, region.failed_starts)
-                where = f"node {names.get(incarnation, incarnation)}"
-                yield error("D175", text, where, fix + "They are tried again every few seconds.")
+                failing = _Failing(incarnation, region.cannot_start, region.failed_starts)
+                remembered.setdefault(region.type, []).append(failing)
     for incarnation, stats in look.nodes.stats.items():
         for each in stats.types:
-            if each.cannot_start and (incarnation, each.type) not in remembered:
-                text = _failed(each.type, each.cannot_start, each.failed_starts)
-                where = f"node {names.get(incarnation, incarnation)}"
-                yield warning("D176", text, where, fix + "Each is tried again with its next message.")
+            if each.cannot_start and all(
+                incarnation != failing.node for failing in remembered.get(each.type, ())
+            ):
+                failing = _Failing(incarnation, each.cannot_start, each.failed_starts)
+                others.setdefault(each.type, []).append(failing)
+    for name, failed in remembered.items():
+        text, where = _failed(name, failed, names)
+        yield error("D175", text, where, fix + "They are tried again every few seconds.")
+    for name, failed in others.items():
+        text, where = _failed(name, failed, names)
+        yield warning("D176", text, where, fix + "Each is tried again with its next message.")
 
 
-def _failed(name: str, number: int, some: list[FailedStart]) -> str:
+class _Failing(NamedTuple):
+    """Entities of one type at one node."""
+
+    node: Incarnation
+    number: int
+    some: list[FailedStart]
+
+
+def _failed(name: str, failed: list[_Failing], names: Mapping[Incarnation, str]) -> tuple[str, str]:
+    """Return what fails, and where."""
     tried = (
-        f"{each.entity!r}: {each.error}, {each.attempts} times in {each.since_seconds:.0f} s" for each in some
+        f"{each.entity!r}: {each.error}, {each.attempts} times in {each.since_seconds:.0f} s"
+        for at_node in failed
+        for each in at_node.some
     )
+    number = sum(each.number for each in failed)
     many = "1 entity" if number == 1 else f"{number} entities"
-    return f"{many} of {name} cannot start: {next(tried, 'not named here')}."
+    where = _nodes([names.get(each.node, each.node) for each in failed])
+    return f"{many} of {name} cannot start: {next(tried, 'not named here')}.", where
 
 
 def full(look: Look) -> Iterator[Finding]:
@@ -161,17 +184,21 @@ def full(look: Look) -> Iterator[Finding]:
     another.
     """
     names = _names(look.cluster)
+    held: dict[str, list[tuple[int, int, str]]] = {}
     for incarnation, answer in look.nodes.regions.items() if look.nodes is not None else ():
         for region in answer.regions:
             if region.is_full:
                 node = names.get(incarnation, incarnation)
-                yield note(
-                    "D177",
-                    f"Node {node} holds {sum(region.entities):,} entities of {region.type}, of at most {region.limit:,}.",
-                    f"node {node}",
-                    "Entities are passivated to make room for those that are called, and recovered when needed: the counter "
-                    "`evicted` counts them. Start more nodes, or raise ACTIVE_ENTITY_LIMIT if there is memory.",
-                )  # fmt: skip
+                held.setdefault(region.type, []).append((sum(region.entities), region.limit, node))
+    for name, at_nodes in held.items():
+        entities, limit, _ = max(at_nodes)
+        who = _nodes([node for *_, node in at_nodes])
+        verb, most = ("holds", "") if len(at_nodes) == 1 else ("hold", "up to ")
+        yield note(
+            "D177", f"{who[:1].upper()}{who[1:]} {verb} {most}{entities:,} entities of {name}, of at most {limit:,}.", who,
+            "Entities are passivated to make room for those that are called, and recovered when needed: the counter "
+            "`evicted` counts them. Start more nodes, or raise ACTIVE_ENTITY_LIMIT if there is memory.",
+        )  # fmt: skip
 
 
 def kept_out_nodes(look: Look) -> Iterator[Finding]:
@@ -239,6 +266,10 @@ def _heard_by_coordinator(look: Look) -> list[Incarnation] | None:
         return None
     stats = look.nodes.stats.get(look.cluster.coordinator.incarnation or "")
     return None if stats is None or stats.coordination is None else stats.coordination.heard
+
+
+def _nodes(names: list[str]) -> str:
+    return f"node {names[0]}" if len(names) == 1 else f"nodes {some(sorted(names))}"
 
 
 def _names(cluster: ClusterSnapshot | None) -> dict[Incarnation, str]:

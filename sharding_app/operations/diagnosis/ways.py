@@ -4,14 +4,13 @@ or it is away, or nothing can.
 
 from collections.abc import Iterator
 
-from sharding_app.operations.console import counted
+from sharding_app.operations.console import counted, some
 from sharding_app.operations.diagnosis.finding import Finding, warning
 from sharding_app.operations.diagnosis.look import Look
 from sharding_app.protocol.liveness.membership import member_names
 
 AWAY_SECONDS = 5
 """A layer that is away for less is restarted, or a node has just begun."""
-NAMED = 5
 
 
 def by_layer(look: Look) -> Iterator[Finding]:
@@ -43,10 +42,9 @@ def layer_away(look: Look) -> Iterator[Finding]:
         if answer.layer_away_seconds >= AWAY_SECONDS
     )
     if here or away:
-        who = [*([f"this process ({here})"] if here else []), *away[:NAMED]]
-        more = f" and {len(away) - NAMED} more" if len(away) > NAMED else ""
+        who = ", ".join([*([f"this process ({here})"] if here else []), *([some(away)] if away else [])])
         yield warning(
-            "D149", f"The channel layer carries no messages for {', '.join(who)}{more}. Direct links go on.", "channel layer",
+            "D149", f"The channel layer carries no messages for {who}. Direct links go on.", "channel layer",
             "Start Redis, or correct CHANNEL_LAYERS. Until then processes without a direct way to each other are apart. If "
             'none needs the layer, set SHARDING["LINKS"] to "direct".',
         )  # fmt: skip

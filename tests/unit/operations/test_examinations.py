@@ -37,7 +37,7 @@ from sharding_app.operations.diagnosis.look import (
 from sharding_app.operations.diagnosis.read_journal import reason
 from sharding_app.operations.journals import JournalFacts, Moves
 from sharding_app.operations.projections import ProjectionLook
-from sharding_app.operations.snapshot import JournalCounts, MessageCounts, TypeRow
+from sharding_app.operations.snapshot import JournalCounts, MessageCounts, NodeAnswers, TypeRow
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import TransportError
 from sharding_app.protocol.messages import Coordination, NodeStats, ShardRegionState
@@ -483,6 +483,46 @@ def test_a_layer_that_is_away_is_one_finding_with_the_names_of_nodes_and_no_outa
         "The channel layer carries no messages for n-0, n-1, n-2, n-3, n-4 and 2 more. Direct links go on."
     )
     assert not found.is_severe
+
+
+SEVEN = [f"n-{number}" for number in range(7)]
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        (
+            nodes(regions={each: ShardRegionState(1, [], {"shop.Cart": "7 here and 10 there"}) for each in SEVEN}),
+            "Nodes n-0, n-1, n-2, n-3, n-4 and 2 more may not host shop.Cart: 7 here and 10 there.",
+        ),
+        (
+            nodes(regions={each: holding(90 + place) for place, each in enumerate(SEVEN[:3])}),
+            "Nodes n-0, n-1, n-2 hold up to 92 entities of shop.Cart, of at most 100.",
+        ),
+        (
+            nodes(regions=dict.fromkeys(SEVEN, failing(4.0).regions["n-a"])),
+            "21 entities of shop.Cart cannot start: 'alice': LookupError, 7 times in 12 s.",
+        ),
+        (
+            nodes(stats=dict.fromkeys(SEVEN, failing(-1.0).stats["n-a"])),
+            "21 entities of shop.Cart cannot start: 'alice': LookupError, 7 times in 12 s.",
+        ),
+    ],
+)  # fmt: skip
+def test_the_same_of_many_nodes_is_one_finding(given: NodeAnswers, what: str) -> None:
+    (found,) = judge(look(nodes=given))
+    assert found.what == what
+    assert found.where.startswith("nodes n-0, n-1, n-2")
+
+
+def test_entities_that_cannot_start_are_told_apart_by_their_node() -> None:
+    both = nodes(
+        regions=dict(failing(4.0).regions), stats={each: failing(4.0).stats["n-a"] for each in ("n-a", "n-b")}
+    )
+    assert [(each.id, each.where) for each in judge(look(nodes=both))] == [
+        ("sharding.D175", "node a"),
+        ("sharding.D176", "node b"),
+    ]
 
 
 @pytest.mark.parametrize("changes", [{"at_work": True}, {"seconds": 30.0}])
