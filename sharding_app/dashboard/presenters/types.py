@@ -16,6 +16,9 @@ from sharding_app.protocol.allocation.singleton import SINGLETON
 from sharding_app.protocol.allocation.workers import WORKERS
 from sharding_app.protocol.numbering import Numbering
 
+HOMES_SHOWN = 24
+"""A row lists the shards of each of so many nodes. For more nodes it tells how even they are."""
+
 
 def type_rows(look: Look) -> list[View]:
     """One row for each entity type; singletons and workers have pages of their own."""
@@ -72,6 +75,7 @@ def _type(row: TypeRow, look: Look) -> View:
         if each.home in shown:
             placed[each.home] += each.shards
     lost = sum(each.shards for each in groups if each.home not in shown)
+    many = len(placed) > HOMES_SHOWN
     return {
         "number": row.number,
         "name": row.config.name,
@@ -85,10 +89,20 @@ def _type(row: TypeRow, look: Look) -> View:
         "shares": [
             {**home, "count": placed[home["incarnation"]], "text": words.count(placed[home["incarnation"]])}
             for home in shown.values()
-            if placed[home["incarnation"]]
+            if placed[home["incarnation"]] and not many
         ],
+        "spread": _spread(placed) if many else "",
         **_figures(figures),
     }
+
+
+def _spread(placed: Counter[str | None]) -> str:
+    """Tell how evenly the shards lie on many nodes."""
+    return _("{nodes} nodes, {least} to {most} each").format(
+        nodes=words.count(len(placed)),
+        least=words.count(min(placed.values())),
+        most=words.count(max(placed.values())),
+    )
 
 
 def _figures(figures: TypeFigures | None) -> View:
