@@ -63,10 +63,11 @@ class TypeStatus:
     cannot_start: dict[str, str]
     "Remembered entities that cannot be started, with the error; some of them if there are many."
     cannot_start_count: int = 0
-    messages_overdue: int = 0
-    "Each of these counts messages and timers, and ends at a thousand."
-    messages_failing: int = 0
-    messages_parked: int = 0
+    messages_overdue: int | None
+    """Each of these counts messages and timers, and ends at a thousand. None: the server takes too
+    long to count them."""
+    messages_failing: int | None
+    messages_parked: int | None
     shards_wanted: int = 0
     "The number of shards that a resize is to reach, and how far it is; 0: none is under way."
     groups_resized: int = 0
@@ -204,9 +205,8 @@ def _type(
     regions = [
         region for each in nodes.regions.values() for region in each.regions if region.type == config.name
     ]
-    counts = next(
-        (each for each in cluster.message_counts if each.type == config.name), MessageCounts(type=config.name)
-    )
+    found = (each for each in cluster.message_counts if each.type == config.name)
+    counts = None if cluster.uncounted else next(found, MessageCounts(type=config.name))
     return TypeStatus(
         name=config.name,
         kind=config.kind,
@@ -229,9 +229,9 @@ def _type(
             for each in region.failed_starts
         },
         cannot_start_count=sum(region.cannot_start for region in regions),
-        messages_overdue=counts.overdue,
-        messages_failing=counts.failing,
-        messages_parked=counts.parked,
+        messages_overdue=counts.overdue if counts else None,
+        messages_failing=counts.failing if counts else None,
+        messages_parked=counts.parked if counts else None,
         workers=None if workers is None else workers.workers,
         workers_wanted=None if workers is None else workers.wanted,
     )

@@ -46,6 +46,7 @@ def type_page(look: Look, asked: Asked, number: str) -> Page:
         "windows": shard_map.windows(every, first, MAX_CELLS),
         "hottest": types.hottest(look, row.config.name),
         "troubles": trouble.troubles(look, row.config.name),
+        "uncounted": bool(look.cluster.uncounted),
         "message_counts": next((each for each in counts(look) if each["name"] == row.config.name), None),
     }
     parts = "type_detail", "map_legend", "type_charts", "hottest", "troubles"
