@@ -2,8 +2,8 @@
 asked for while a page shows them.
 
 Contract: an answer is shared until it is half a period old, or `MAX_AGE_SECONDS`. The last
-`KEPT_ANSWERS` are kept. A node that does not answer is left out, and named. May be called from any
-thread but the portal's own.
+`KEPT_ANSWERS` of those that are not older are kept. A node that does not answer is left out, and
+named. May be called from any thread but the portal's own.
 
 Nodes take their samples at moments of their own, by clocks of their own. Here they are put into the
 slots of one grid, so that they can be added up. The newest slot is one that all nodes have passed.
@@ -44,7 +44,7 @@ class NodeValues:
     figures: Mapping[str, Values]
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True, weakref_slot=True)
 class ClusterTrend:
     """The figures of all nodes that have answered, on one grid."""
 
@@ -165,8 +165,13 @@ class TrendCollector:
             age = self._clock() - asked_at
             if trend is None or asked != nodes or age >= min(period / 2, MAX_AGE_SECONDS):
                 trend = self._take(nodes, period, now, type_name)
-                self._kept.pop(key, None)
-                self._kept[key] = self._clock(), list(nodes), trend
+                taken_at = self._clock()
+                self._kept = {
+                    each: kept
+                    for each, kept in self._kept.items()
+                    if each != key and taken_at - kept[0] < MAX_AGE_SECONDS
+                }
+                self._kept[key] = taken_at, list(nodes), trend
                 if len(self._kept) > KEPT_ANSWERS:
                     del self._kept[next(iter(self._kept))]
             return trend

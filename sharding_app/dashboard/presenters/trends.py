@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import lru_cache
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -18,10 +18,16 @@ from sharding_app.protocol.trend import KEPT, SPANS
 
 MOST_LINES = 8
 """Nodes that have a line of their own; of more, only the cluster's is drawn."""
+MOST_VIEWS = 16
+"""Sets of charts that are kept for one answer: of nodes, in languages and time zones."""
 ROWS = 12
 """Rows of a table."""
 FRESH = 3
 """Slots within which the last value counts as the present one."""
+
+
+_Nodes = tuple[tuple[str, str, int, str], ...]
+"""Nodes that are shown: incarnation, letter, colour and name of each."""
 
 
 class Range(NamedTuple):
@@ -84,7 +90,7 @@ def charts(trend: ClusterTrend, shown: Mapping[Incarnation, View], node: str = "
 
     They are drawn once for each answer, language and time zone.
     """
-    return _charts(trend, _drawn(shown), node, str(_("Cluster")), str(timezone.get_current_timezone()))
+    return _once(trend, _drawn(shown), node, TITLES)
 
 
 def type_charts(trend: ClusterTrend, shown: Mapping[Incarnation, View]) -> list[View]:
@@ -93,23 +99,31 @@ def type_charts(trend: ClusterTrend, shown: Mapping[Incarnation, View]) -> list[
     They are drawn as often as those of the cluster.
     """
     known = {each: shown[each] for each in shown if each in trend.nodes and trend.knows(each)}
-    zone = str(timezone.get_current_timezone())
-    return _charts(trend, _drawn(known), "", str(_("Cluster")), zone, of_type=True)
+    return _once(trend, _drawn(known), "", TYPE_TITLES)
 
 
-def _drawn(shown: Mapping[Incarnation, View]) -> tuple[tuple[str, str, int, str], ...]:
+def _drawn(shown: Mapping[Incarnation, View]) -> _Nodes:
     return tuple((each, shown[each]["letter"], shown[each]["colour"], shown[each]["name"]) for each in shown)
 
 
-@lru_cache(maxsize=16)
+_made: WeakKeyDictionary[ClusterTrend, dict[object, list[View]]] = WeakKeyDictionary()
+"""The charts of answers that are still in use: an answer of many nodes takes many megabytes."""
+
+
+def _once(trend: ClusterTrend, shown: _Nodes, node: str, titles: Mapping[str, Figure]) -> list[View]:
+    cluster = str(_("Cluster"))
+    made = _made.setdefault(trend, {})
+    key = shown, node, cluster, str(timezone.get_current_timezone()), tuple(titles)
+    found = made.get(key)
+    if found is None:
+        if len(made) >= MOST_VIEWS:
+            made.clear()
+        found = made[key] = _charts(trend, shown, node, cluster, titles)
+    return found
+
+
 def _charts(
-    trend: ClusterTrend,
-    shown: tuple[tuple[str, str, int, str], ...],
-    node: str,
-    cluster: str,
-    _zone: str,
-    *,
-    of_type: bool = False,
+    trend: ClusterTrend, shown: _Nodes, node: str, cluster: str, titles: Mapping[str, Figure]
 ) -> list[View]:
     lines = [each for each in shown if each[0] in trend.nodes]
     if node or not 1 < len(lines) <= MOST_LINES:
@@ -120,7 +134,7 @@ def _charts(
             trend, name, figure, node, lines, moments,
             cluster=cluster if not node else next((each[3] for each in shown if each[0] == node), node),
         )
-        for name, figure in (TYPE_TITLES if of_type else TITLES).items()
+        for name, figure in titles.items()
     ]  # fmt: skip
 
 

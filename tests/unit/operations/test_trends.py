@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sharding_app.dashboard.presenters.trends import type_charts
 from sharding_app.operations.trends import (
     KEPT_ANSWERS,
     MAX_AGE_SECONDS,
+    ClusterTrend,
     TrendCollector,
     grouped,
     on_grid,
@@ -127,6 +131,23 @@ def test_types_have_answers_of_their_own_and_the_latest_are_kept() -> None:
     collector.trend(["n-a"], 10, NOW, "one more")
     assert collector.trend(["n-a"], 10, NOW, "t0") is not first
     assert ask.types == [*(f"t{number}" for number in range(KEPT_ANSWERS)), "one more", "t0"]
+
+
+def test_an_answer_that_is_old_is_let_go_with_its_charts() -> None:
+    """One of many nodes takes megabytes, and an open page takes another every few seconds."""
+    clock = HandClock()
+    collector = TrendCollector(FakeTrends(), clock)
+    shown = {"n-a": {"letter": "A", "colour": 0, "name": "a"}}
+
+    def draw(type_name: str) -> weakref.ref[ClusterTrend]:
+        trend = collector.trend(["n-a"], 10, NOW, type_name)
+        assert type_charts(trend, shown) is type_charts(trend, shown)
+        clock.time += MAX_AGE_SECONDS / 2
+        return weakref.ref(trend)
+
+    drawn = [draw(type_name) for type_name in ("t0", "t1", "t1")]
+    gc.collect()
+    assert [each() is not None for each in drawn] == [False, False, True]
 
 
 def test_without_nodes_none_is_asked() -> None:
