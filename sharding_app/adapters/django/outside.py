@@ -7,9 +7,10 @@ message gets a transaction of its own. The target's home learns of it after the 
 
 import uuid
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from asgiref.sync import sync_to_async
-from django.db import connections, transaction
+from django.db import DatabaseError, InterfaceError, connections, transaction
 from django.db.backends.utils import CursorWrapper
 
 from sharding_app.adapters.django.database import commits, no_commits, run_query
@@ -36,10 +37,18 @@ class DjangoOutside:
         )
         if not commits(self._alias):
             raise WrongContext(no_commits(self._alias), code="no_commits")
-        # Without a savepoint: after a failure the caller's transaction cannot go on anyway.
-        with transaction.atomic(using=self._alias, savepoint=False):
-            with connections[self._alias].cursor() as cursor:
-                _insert(cursor, message, sealed_args(cursor, self._vault, message))
+        connection = connections[self._alias]
+        # After an error in a block of our own Django would roll the caller's transaction back
+        # without a word, though the caller has caught that error.
+        is_within = connection.in_atomic_block
+        with nullcontext() if is_within else transaction.atomic(using=self._alias):
+            try:
+                with connection.cursor() as cursor:
+                    _insert(cursor, message, sealed_args(cursor, self._vault, message))
+            except (DatabaseError, InterfaceError):
+                if is_within:  # the server takes nothing more of it
+                    transaction.set_rollback(True, using=self._alias)
+                raise
             transaction.on_commit(wake, using=self._alias, robust=True)
 
     async def store_async(self, message: StagedMessage, wake: Callable[[], None]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
-from django.db import connection, connections, transaction
+from django.db import DatabaseError, connection, connections, transaction
 
 from sharding_app import Unavailable, WrongContext
 from sharding_app.adapters.django.outside import DjangoOutside
@@ -66,6 +66,33 @@ def test_neither_is_there_after_a_rollback() -> None:
     assert rows("id") == []
     assert woken == []
     assert not Group.objects.exists()
+
+
+def test_a_callers_rows_stay_where_it_catches_our_error() -> None:
+    with transaction.atomic():
+        Group.objects.create(name="buyers")
+        with pytest.raises(Unavailable, match="no node has hosted"):
+            OUTSIDE.store(MESSAGE._replace(target_type="shop.Nobody"), wake)
+        Group.objects.create(name="sellers")
+        OUTSIDE.store(MESSAGE, wake)
+    assert set(Group.objects.values_list("name", flat=True)) == {"buyers", "sellers"}
+    assert len(rows("id")) == 1
+    assert woken == ["woken"]
+
+
+def test_an_error_of_the_database_ends_the_callers_transaction() -> None:
+    def store() -> None:
+        with transaction.atomic():
+            Group.objects.create(name="buyers")
+            with pytest.raises(DatabaseError):
+                OUTSIDE.store(MESSAGE._replace(target="a\0"), wake)
+            OUTSIDE.store(MESSAGE, wake)
+
+    with pytest.raises(transaction.TransactionManagementError):
+        store()
+    assert not Group.objects.exists()
+    assert rows("id") == []
+    assert woken == []
 
 
 @pytest.mark.parametrize("in_async_code", [False, True])
