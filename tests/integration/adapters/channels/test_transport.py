@@ -3,6 +3,7 @@ where there is one.
 """
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -19,6 +20,7 @@ from django.test import override_settings
 from redis import asyncio as aioredis
 
 from sharding_app.adapters.channels import transport as module
+from sharding_app.adapters.channels.layers import LeanCoreLayer, LeanPubSubLayer
 from sharding_app.adapters.channels.seal import Sealer
 from sharding_app.adapters.channels.transport import ChannelsTransport
 from sharding_app.embedded import OwnRedis, Servers
@@ -368,6 +370,35 @@ async def test_no_server_is_said_in_time(kind: str, monkeypatch: pytest.MonkeyPa
             await transport.open(a_channel())
         with pytest.raises(TransportError, match="not open"):
             await transport.receive()
+
+
+@pytest.mark.parametrize("kind", ["core", "pubsub"])
+async def test_attempts_to_open_leave_nothing_behind(
+    kind: str, own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is one every few seconds while Redis is away, and channels_redis keeps each layer."""
+    monkeypatch.setattr(module, "OPEN_SECONDS", 0.1)
+    name = a_channel()
+    with override_settings(CHANNEL_LAYERS={ALIAS: redis_layer(kind, own_redis.url)}):
+        transport = ChannelsTransport(ALIAS)
+        await asyncio.to_thread(own_redis.stop)
+        gc.collect()
+        before = layers_in_memory()
+        for _ in range(5):
+            with pytest.raises(TransportError, match="channel layer 'tested'"):
+                await transport.open(name)
+        gc.collect()
+        assert layers_in_memory() == before + 1
+        await asyncio.to_thread(own_redis.start)
+        monkeypatch.undo()
+        await transport.open(name)
+        await transport.send(name, b"heard")
+        assert await received(transport) == b"heard"
+        await transport.close()
+
+
+def layers_in_memory() -> int:
+    return sum(isinstance(each, LeanCoreLayer | LeanPubSubLayer) for each in gc.get_objects())
 
 
 @pytest.mark.parametrize("kind", ["core", "pubsub"])
