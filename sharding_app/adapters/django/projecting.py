@@ -41,7 +41,7 @@ from sharding_app.adapters.django.database import (
 from sharding_app.adapters.django.further_journals import Followed
 from sharding_app.adapters.django.sealing import opened_events
 from sharding_app.adapters.personal.vault import Vault
-from sharding_app.adapters.postgres.connection import application_name, bounded_waits
+from sharding_app.adapters.postgres.connection import application_name, bounded_waits, notice_silence
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.projections import Call, Projection, ProjectionType
@@ -156,6 +156,13 @@ def _text(name: str) -> str:
     return QUERIES[name].decode()
 
 
+def _keep(connection: BaseDatabaseWrapper) -> None:
+    """Keep a connection for this thread, whose next turn may be milliseconds away."""
+    connection.close_at = None
+    raw: Any = connection.connection
+    notice_silence(raw)
+
+
 class DjangoPart:
     """`ports.projections.Part`: turns in a thread, on that thread's connection."""
 
@@ -193,7 +200,7 @@ class DjangoPart:
         self._facts: Facts | None = None
         self._second: tuple[Any, BaseDatabaseWrapper] | None = None
         "The connection that secures, and the one that it stands beside."
-        self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sharding-projection")
+        self.thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sharding-projection")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
         self.instance: Projection = projection.cls()
@@ -210,8 +217,8 @@ class DjangoPart:
     async def close(self) -> None:
         self._is_closed = True
         # Behind a turn under way, whose end is not waited for.
-        self._thread.submit(self.leave)
-        self._thread.shutdown(wait=False)
+        self.thread.submit(self.leave)
+        self.thread.shutdown(wait=False)
 
     def leave(self) -> None:
         """Close the connections of this thread, and the one beside them."""
@@ -221,7 +228,7 @@ class DjangoPart:
         connections.close_all()
 
     async def _run(self, work: Callable[[], Any]) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._tended, work)
+        return await asyncio.get_running_loop().run_in_executor(self.thread, self._tended, work)
 
     def _tended(self, work: Callable[[], Any]) -> Any:
         """Do it on a connection that is whole, as Django does for a request."""
@@ -229,8 +236,7 @@ class DjangoPart:
         connection.close_if_unusable_or_obsolete()
         try:
             connection.ensure_connection()
-            # It belongs to this thread, whose next turn may be milliseconds away.
-            connection.close_at = None
+            _keep(connection)
             if not self.journal:
                 return work()
             self._reach_journal()
@@ -255,7 +261,7 @@ class DjangoPart:
             connection.ensure_connection()
         except (OperationalError, InterfaceError) as error:
             raise NotReady(f"the journal {self.journal!r}: {' '.join(str(error).split())}") from error
-        connection.close_at = None
+        _keep(connection)
 
     def facts(self) -> Facts:
         if self._facts is None:

@@ -21,14 +21,14 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import IntEnum
-from typing import NamedTuple, assert_never, cast
+from typing import NamedTuple, TypeVar, assert_never, cast
 
 from django.db import InterfaceError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from sharding_app.adapters.django.database import OF_PERSIST, refuse_broken
 from sharding_app.adapters.postgres.appending_messages import append_within
-from sharding_app.adapters.postgres.connection import application_name, cut
+from sharding_app.adapters.postgres.connection import application_name, cut, notice_silence
 from sharding_app.adapters.postgres.errors import has_failed
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.within import Connection, Replication, prepare_within, watched
@@ -39,7 +39,10 @@ from sharding_app.redaction import traceable
 
 logger = logging.getLogger("sharding.journal")
 
+T = TypeVar("T")
+
 RETRY_SECONDS = 0.1
+LOOK_SECONDS = 1.0
 
 
 class Phase(IntEnum):
@@ -90,11 +93,12 @@ class DjangoTogether:
         self._lock = threading.Lock()
         self._resting: set[BaseDatabaseWrapper] = set()
         "Open connections of idle threads."
-        self._busy: set[BaseDatabaseWrapper] = set()
+        self._busy: dict[BaseDatabaseWrapper, Lineage | None] = {}
+        "Those at work, each with the lineage of the rows that it writes."
         self._at_work: dict[tuple[int, str] | None, Backend] = {}
         "The server process of each entity's transaction that is under way."
         self._closed = False
-        self._pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="sharding-also")
+        self.pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="sharding-also")
 
     async def __call__(
         self,
@@ -108,7 +112,9 @@ class DjangoTogether:
         work = _Work(rows, changes, functions, lineage)
         run = functools.partial(contextvars.copy_context().run, self._run, work)
         try:
-            backend, at, answered = await asyncio.get_running_loop().run_in_executor(self._pool, run)
+            backend, at, answered = await self._followed(
+                asyncio.get_running_loop().run_in_executor(self.pool, run)
+            )
         except RowRefused as refused:
             await self._journal.look_for_the_next_home(refused, rows)
             raise
@@ -121,6 +127,21 @@ class DjangoTogether:
         if not await self._committed(backend, rows):
             raise JournalUnavailable("the connection was lost before the commit")
         return None
+
+    async def _followed(self, done: asyncio.Future[T]) -> T:
+        """Wait for a thread, and end its wait for a server that the node has left: that one may
+        never answer.
+        """
+        try:
+            while not done.done():
+                await asyncio.wait({done}, timeout=LOOK_SECONDS)
+                with self._lock:
+                    for connection, lineage in self._busy.items():
+                        if lineage not in (None, self._journal.lineage):
+                            _cut(connection)
+        finally:
+            done.cancel()
+        return done.result()
 
     async def held_up(self, type_id: int, entity: str) -> str:
         """As in `Together`."""
@@ -137,8 +158,8 @@ class DjangoTogether:
             self._closed = True
             resting, self._resting = list(self._resting), set()
             for connection in self._busy:
-                cut(cast(Connection, connection.connection))
-        self._pool.shutdown(wait=False, cancel_futures=True)
+                _cut(connection)
+        self.pool.shutdown(wait=False, cancel_futures=True)
         if resting:
             with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sharding-also-end") as one:
                 await asyncio.get_running_loop().run_in_executor(one, _close, resting)
@@ -175,7 +196,7 @@ class DjangoTogether:
             phase = Phase.HOOKS
 
         try:
-            raw = self._open(connection)
+            raw = self._open(connection, work.lineage)
             with watched(raw, replication), transaction.atomic(using=self._alias, durable=True):
                 backend = prepare_within(raw, self._name, self._lock_timeout_ms, work.lineage)
                 self._at_work[work.entity] = backend
@@ -218,25 +239,33 @@ class DjangoTogether:
             return _known(backend), None, False
         return _known(backend), at, True
 
-    def _open(self, connection: BaseDatabaseWrapper) -> Connection:
+    def _open(self, connection: BaseDatabaseWrapper, lineage: Lineage | None) -> Connection:
         connection.close_if_unusable_or_obsolete()
         connection.ensure_connection()
         with self._lock:
             if self._closed:
                 raise JournalUnavailable("this node has ended")
             self._resting.discard(connection)
-            self._busy.add(connection)
-        return cast(Connection, connection.connection)
+            self._busy[connection] = lineage
+        raw = cast(Connection, connection.connection)
+        notice_silence(raw)
+        return raw
 
     def _rest(self, connection: BaseDatabaseWrapper) -> None:
         """Keep the connection as long as Django would, and no longer than this node."""
         connection.close_if_unusable_or_obsolete()
         with self._lock:
-            self._busy.discard(connection)
+            self._busy.pop(connection, None)
             if not self._closed and connection.connection is not None:
                 self._resting.add(connection)
                 return
         connection.close()
+
+
+def _cut(connection: BaseDatabaseWrapper) -> None:
+    raw = connection.connection
+    if raw is not None:  # Django connects again at this moment: then it has no work to do
+        cut(cast(Connection, raw))
 
 
 def _known(backend: Backend | None) -> Backend:

@@ -5,6 +5,7 @@ and each phase of their transaction means what it means.
 import asyncio
 import contextlib
 import logging
+import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from sharding_app import wiring
 from sharding_app.adapters.django.transactional import DjangoTogether
+from sharding_app.adapters.postgres.connection import cut
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.ports.deliveries import MessageChanges, MessageRow, MessagesGone, Taking
 from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused, ShardsFenced
@@ -98,6 +100,72 @@ def test_a_commit_that_was_answered_before_the_node_lives_elsewhere_is_asked_abo
             asyncio.run(moves_on())
     assert settled == [True]
     asyncio.run(run.close())
+
+
+def test_a_thread_that_waits_for_a_server_which_the_node_has_left_is_set_free() -> None:
+    """That server may never answer, and its machine may go on to say that it lives."""
+    journal = PostgresJournal(wiring.conninfo("default"), owner="test")
+    run = DjangoTogether("default", journal, owner="test", threads=1, lock_timeout_seconds=1.0)
+    here = asyncio.run(lineage_of(journal))
+    journal.live_in(here)
+
+    async def moves_on() -> None:
+        def wait() -> None:
+            loop.call_soon_threadsafe(journal.live_in, Lineage(here.system, here.timeline + 1))
+            with connections["default"].cursor() as cursor:
+                cursor.execute("SELECT pg_sleep(600)")
+
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(60):
+            await run([], [wait])
+
+    with pytest.raises(OperationalError):
+        asyncio.run(moves_on())
+    journal.live_in(here)
+    asyncio.run(run([], [lambda: Group.objects.create(name="next")]))
+    assert set(Group.objects.values_list("name", flat=True)) == {"next"}
+    with connections["default"].cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)'"
+        )
+        assert cursor.fetchall() == [(True,)]
+    asyncio.run(run.close())
+
+
+def test_the_node_ends_while_a_thread_connects_again() -> None:
+    has_begun, goes_on, connects = threading.Event(), threading.Event(), threading.Event()
+
+    def write() -> None:
+        with connections["default"].cursor() as cursor:
+            cursor.execute("SELECT 1")
+        has_begun.set()
+        assert goes_on.wait(20)
+        Group.objects.create(name="never")
+
+    async def end(run: DjangoTogether) -> None:
+        under_way = asyncio.ensure_future(run([], [write]))
+        assert await asyncio.to_thread(has_begun.wait, 20)
+        (busy,) = run._busy
+        params = busy.get_connection_params()
+
+        def elsewhere() -> dict[str, Any]:
+            connects.set()
+            port = silent.getsockname()[1]
+            return {**params, "host": "127.0.0.1", "port": port, "sslmode": "disable", "connect_timeout": 2}
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(busy, "get_connection_params", elsewhere)
+            cut(busy.connection)
+            goes_on.set()
+            assert await asyncio.to_thread(connects.wait, 20)
+            await run.close()
+            with pytest.raises(OperationalError):
+                await under_way
+
+    with socket.create_server(("127.0.0.1", 0)) as silent, together(threads=1, lock_timeout_seconds=5) as run:
+        asyncio.run(end(run))
+        assert run.pool._shutdown
+    assert not Group.objects.exists()
 
 
 async def lineage_of(journal: PostgresJournal) -> Lineage:

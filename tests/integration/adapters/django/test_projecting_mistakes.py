@@ -140,7 +140,7 @@ def test_an_async_handler_that_ends_something_else_has_failed(
         with pytest.raises(HandlerFailed):
             await work.turn(0, 1, careful=False)
         assert (await work.turn(0, 1, careful=True)).failed == 1
-        await asyncio.get_running_loop().run_in_executor(work._thread, work.leave)
+        await asyncio.get_running_loop().run_in_executor(work.thread, work.leave)
 
     asyncio.run(turns())
     work.leave()
