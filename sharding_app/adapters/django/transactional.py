@@ -209,10 +209,11 @@ class DjangoTogether:
                 with connection.cursor() as cursor:
                     at = append_within(cursor.cursor, work.rows, work.message_changes)
                 phase = Phase.COMMIT
-        except Exception as error:
+        # A hook may raise what is no Exception, and all is committed then too.
+        except BaseException as error:
             match phase:
                 case Phase.BEGIN:
-                    if isinstance(error, JournalUnavailable):
+                    if isinstance(error, JournalUnavailable) or not isinstance(error, Exception):
                         raise
                     raise JournalUnavailable(" ".join(str(error).split())) from error
                 case Phase.FUNCTIONS:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -244,7 +245,16 @@ def raise_deadlock() -> None:
     raise OperationalError("deadlock detected, in a query of the hook's own")
 
 
-@pytest.mark.parametrize("hook", [raise_broker_down, raise_deadlock])
+def raise_cancelled() -> None:
+    """As a hook does that runs async code which was cancelled."""
+    raise asyncio.CancelledError
+
+
+def raise_exit() -> None:
+    sys.exit("no broker")
+
+
+@pytest.mark.parametrize("hook", [raise_broker_down, raise_deadlock, raise_cancelled, raise_exit])
 @pytest.mark.usefixtures("homes")
 def test_a_hook_that_raises_after_the_commit_is_logged_and_takes_nothing_back(
     hook: Callable[[], None], caplog: pytest.LogCaptureFixture
