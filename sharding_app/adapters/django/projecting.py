@@ -157,8 +157,12 @@ def _text(name: str) -> str:
 
 
 def _keep(connection: BaseDatabaseWrapper) -> None:
-    """Keep a connection for this thread, whose next turn may be milliseconds away."""
-    connection.close_at = None
+    """Keep a connection for this thread, whose next turn may be milliseconds away.
+
+    One of Django's pool goes back to it after each turn: handlers need the pool too.
+    """
+    if not connection.settings_dict["OPTIONS"].get("pool"):
+        connection.close_at = None
     raw: Any = connection.connection
     notice_silence(raw)
 
