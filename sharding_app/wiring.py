@@ -219,11 +219,14 @@ def node_ports(
 
         vault = personal_vault(settings)
         journals = (CLUSTERS_OWN, *settings.further_journals)
+        threads = DjangoThreads()
 
         def part(projection: ProjectionType, name: str) -> DjangoPart:
-            return DjangoPart(
+            made = DjangoPart(
                 settings.database, projection, owner=incarnation, vault=vault, journal=name, journals=journals
             )
+            threads.watch(made.thread)
+            return made
 
         set_parts(Making(part, journals))
         connections = settings.journal_connections
@@ -238,6 +241,14 @@ def node_ports(
             )
             for alias in settings.further_journals
         }
+        together = DjangoTogether(
+            settings.database,
+            journal,
+            owner=incarnation,
+            threads=settings.transaction_threads,
+            lock_timeout_seconds=settings.transaction_lock_timeout_seconds,
+        )
+        threads.watch(together.pool)
         store = PostgresStore(direct, owner=incarnation, journals=settings.journal_weights)
 
         def leases(path: str) -> Leases:
@@ -252,23 +263,14 @@ def node_ports(
             journal=cast(Journal, sealed),
             journals=cast(dict[str, Journal], further),
             leases=leases,
-            together=SealedTogether(
-                DjangoTogether(
-                    settings.database,
-                    journal,
-                    owner=incarnation,
-                    threads=settings.transaction_threads,
-                    lock_timeout_seconds=settings.transaction_lock_timeout_seconds,
-                ),
-                sealed,
-            ),
+            together=SealedTogether(together, sealed),
             transport=_transport(settings, store, listens=True),
             clock=clock,
             lifeline=lifeline,
             endpoint=region_endpoint,
             watch=watchdog,
             listener=SignalListener(signal_thread),
-            threads=DjangoThreads(),
+            threads=threads,
         )
 
     return make

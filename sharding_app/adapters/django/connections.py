@@ -18,6 +18,7 @@ import contextlib
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar
+from weakref import WeakSet
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 from django.db import close_old_connections, connections
@@ -69,6 +70,11 @@ class DjangoThreads(PlainThreads):
         self._lanes: dict[int, list[_Lane]] = {}
         "By depth; the last one is that of the next handler."
         self._apart: dict[_Lane, None] = {}
+        self._watched: WeakSet[concurrent.futures.ThreadPoolExecutor] = WeakSet()
+
+    def watch(self, pool: concurrent.futures.ThreadPoolExecutor) -> None:
+        """Tell of threads of another pool too that are `lost`, until it is shut down."""
+        self._watched.add(pool)
 
     def run(self, work: Callable[[], Any]) -> Any:
         """Run a handler in the present thread, as Django runs a request."""
@@ -121,7 +127,8 @@ class DjangoThreads(PlainThreads):
 
     def pools(self) -> Iterable[concurrent.futures.ThreadPoolExecutor]:
         lanes = itertools.chain(self._apart, *self._lanes.values())
-        return itertools.chain(super().pools(), (each.thread for each in lanes))
+        watched = [each for each in self._watched if not each._shutdown]
+        return itertools.chain(super().pools(), (each.thread for each in lanes), watched)
 
     async def close(self) -> None:
         """Close the lanes' connections, without waiting for a query under way there."""

@@ -3,6 +3,7 @@ no handler uses them.
 """
 
 import asyncio
+import concurrent.futures
 import contextlib
 import threading
 
@@ -131,6 +132,23 @@ async def test_a_thread_that_has_ended_by_itself_is_named(monkeypatch: pytest.Mo
         work.cancel()
         monkeypatch.setattr(subject, "CLOSE_SECONDS", 0.01)
         await threads.close()
+
+
+async def test_a_thread_of_a_watched_pool_is_lost_unless_the_pool_was_shut_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads = DjangoThreads()
+    pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="watched")
+    threads.watch(pool)
+    with monkeypatch.context() as patched:
+        patched.setattr("concurrent.futures.thread._worker", lambda *_: None)
+        work = pool.submit(lambda: None)
+    (thread,) = pool._threads
+    thread.join(20)
+    assert threads.lost() == thread.name
+    assert not work.done()
+    pool.shutdown(wait=False, cancel_futures=True)
+    assert threads.lost() == ""
 
 
 async def test_idle_threads_are_not_lost() -> None:
