@@ -16,7 +16,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 
 from sharding_app.management.base import ShardingCommand, seconds
 from sharding_app.management.operator_command import refused, sound_settings
-from sharding_app.operations.connectivity import HEALTHY, CannotReach
+from sharding_app.operations.connectivity import CannotReach
 from sharding_app.operations.console import style_for
 
 CLEAR = "\x1b[H\x1b[2J"
@@ -57,12 +57,18 @@ class LookingCommand(ShardingCommand):
             raise refused("--watch must be greater than 0.")
         self.as_json: bool = options["json"]
         self.style = style_for(self.stdout, no_color=options["no_color"], force_color=options["force_color"])
-        self._code = HEALTHY
+        self._code: int | None = None
+        "Of the last report; None: there is none yet."
         try:
             with sound_settings():
                 self.look()
-        except KeyboardInterrupt:
-            pass  # this is how a watch ends
+        except KeyboardInterrupt as error:
+            if self.every is None or self._code is None:
+                interrupted = refused("Interrupted.")
+                if self.as_json:
+                    self._print(_failed(interrupted))
+                raise interrupted from error
+            # this is how a watch ends
         except CommandError as error:
             if self.as_json:
                 self._print(_failed(error))
