@@ -50,16 +50,17 @@ class Command(DeletionCommand):
         else:
             question = ""
             if not options["yes"]:
-                question = f"Erase {amount(self._counted(name, entity))} of {name} {entity!r} permanently?"
+                found = self._counted(name, entity, scrub=options["scrub"])
+                question = f"Erase {amount(found)} of {name} {entity!r} permanently?"
             self.sure(question, yes=options["yes"], word="erase")
-            found = self._erase(name, entity, options["timeout"])
+            found = self._erase(name, entity, options["timeout"], scrub=options["scrub"])
             if options["scrub"]:
                 self.say(f"Scrubbed: {counted(self._scrub(name, entity), 'line')} of the admin's history.")
         self.result(dry_run=options["dry_run"], erased=counts(found))
 
-    def _counted(self, name: str, entity: str) -> Erasure:
+    def _counted(self, name: str, entity: str, *, scrub: bool = False) -> Erasure:
         found = self.on_database(lambda where: count(where, name, entity, self.further()))
-        self._something(found, name, entity)
+        self._something(found, name, entity, scrub=scrub)
         return found
 
     def _scrub(self, name: str, entity: str) -> int:
@@ -69,18 +70,20 @@ class Command(DeletionCommand):
             return 0
         from django.contrib.admin.models import LogEntry
 
-        named = f"{name} {entity}:"
+        # With blanks: an id may begin with another id, and a type's name end with another name.
+        named = f" {name} {entity}: "
         lines = LogEntry.objects.filter(change_message__contains=named)
         return lines.update(
-            change_message=Replace("change_message", Value(named), Value(f"{name} (erased):"))
+            change_message=Replace("change_message", Value(named), Value(f" {name} (erased): "))
         )
 
     @staticmethod
-    def _something(found: Erasure, name: str, entity: str) -> None:
-        if found == Erasure():
+    def _something(found: Erasure, name: str, entity: str, *, scrub: bool) -> None:
+        # A former run may have erased it, and ended before it has scrubbed.
+        if found == Erasure() and not scrub:
             raise refused(f"Nothing is stored for {name} {entity!r}.")
 
-    def _erase(self, name: str, entity: str, timeout: float) -> Erasure:
+    def _erase(self, name: str, entity: str, timeout: float, *, scrub: bool) -> Erasure:
         """Erase it in the database if its home is dead, otherwise through its home."""
         progress = Progress(self.stderr, quiet=self.as_json)
         try:
@@ -96,6 +99,6 @@ class Command(DeletionCommand):
         if home:
             self.say(f"Erased by its node {home}: {amount(found)}.")
         else:
-            self._something(found, name, entity)
+            self._something(found, name, entity, scrub=scrub)
             self.say(f"Erased: {amount(found)}.")
         return found
