@@ -130,8 +130,8 @@ class ChannelsTransport:
         if self._keeper is not None:
             raise TransportError(f"already open on {self._channel!r}")
         if self._layer is None:
-            # The next opening uses it too. channels_redis wraps the loop's `close` for each layer, so
-            # layers of attempts that fail would pile up while Redis is away.
+            # The next opening uses it too. channels_redis wraps the loop's `close` for each layer:
+            # those of attempts that fail would pile up while Redis is away.
             self._layer = make_layer(self._alias)
         self._as_text = takes_text_only(self._layer)
         self._channel = channel
