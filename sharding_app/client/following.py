@@ -355,6 +355,7 @@ class Following:
         self._portal = portal
         self._address = type_name, entity
         self._subscription: Subscription | None = None
+        self._closed = False
 
     async def events(self, after: int, stamp: int) -> Sequence[FollowedEvent]:
         return await self._portal.run(self._events(after, stamp))
@@ -379,11 +380,15 @@ class Following:
         return await self._subscribed().moved(seen)
 
     def _subscribed(self) -> Subscription:
+        if self._closed:
+            # A job that was cancelled before it began begins nevertheless, maybe behind `_close`.
+            raise Unavailable("this follower was closed", code="stopped")
         if self._subscription is None:
             self._subscription = self._portal.hub.subscribe(*self._address)
         return self._subscription
 
     def _close(self) -> None:
+        self._closed = True
         if self._subscription is not None:
             self._subscription.close()
 
