@@ -13,6 +13,7 @@ event loop; `FollowingPortal` leads there from other threads and loops.
 
 import asyncio
 import concurrent.futures
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
@@ -51,6 +52,9 @@ RETRY_MAX_SECONDS = 2.0
 FULL_SECONDS = 5.0
 """Pause after a home has refused a question because too many wait there."""
 
+SILENT_SECONDS = 5.0
+"""A failover takes less. Then what is known of an entity may be old."""
+
 FINAL = (InvalidCall, NotSerializable, EventsGone)
 """Errors that stay. After any other one the question is asked again."""
 
@@ -79,21 +83,33 @@ class Hub:
             feed = self.feeds[type_name, entity] = Feed(self, type_name, entity)
         return Subscription(feed)
 
-    async def question(self, type_name: str, entity: str, question: Question) -> News:
+    def is_silent(self, type_name: str, entity: str) -> bool:
+        """Tell whether nothing has been heard of a followed entity for a while. From any thread."""
+        feed = self.feeds.get((type_name, entity))
+        since = None if feed is None else feed.silent_since
+        return since is not None and time.monotonic() - since >= SILENT_SECONDS
+
+    async def question(
+        self, type_name: str, entity: str, question: Question, feed: "Feed | None" = None
+    ) -> News:
         """Ask the home of an entity until it answers. Raises errors that stay."""
         failures = 0
         while True:
             timeout = question.wait + MARGIN_SECONDS
             try:
-                return decode_news(
-                    await self._ask(Call(type_name, entity, EVENTS, encode(question), timeout))
-                )
+                call = Call(type_name, entity, EVENTS, encode(question), timeout)
+                news = decode_news(await self._ask(call))
+                if feed is not None:
+                    feed.silent_since = None
+                return news
             except FINAL:
                 raise
             except ShardingError as error:
                 if self.closed:
                     raise
                 failures += 1
+                if feed is not None and feed.silent_since is None:
+                    feed.silent_since = time.monotonic()
                 full = isinstance(error, BufferFull)
                 pause = FULL_SECONDS if full else min(RETRY_SECONDS * 2.0**failures, RETRY_MAX_SECONDS)
                 await self.pause(pause)
@@ -125,6 +141,8 @@ class Feed:
         "Raised when the entity's history turns out to be another one."
         self.error: ShardingError | None = None
         "An error that stays, of the feed's last question."
+        self.silent_since: float | None = None
+        "Since when its questions have failed."
         self._kept: deque[FollowedEvent] = deque()
         "The newest events without a gap, up to `last`."
         self._kept_bytes = 0
@@ -174,7 +192,7 @@ class Feed:
                 events = any(each.wants_events for each in self.subscriptions)
                 limit = MAX_EVENTS if events and self.last >= 0 else 0
                 question = Question(self.last, self.stamp, limit, WAIT_SECONDS)
-                news = await self.hub.question(self.type_name, self.entity, question)
+                news = await self.hub.question(self.type_name, self.entity, question, self)
                 if self.last == question.after:  # else a subscription has moved the feed on meanwhile
                     self._take(question, news)
         except Exception as error:  # noqa: BLE001  (its subscriptions raise it)

@@ -54,6 +54,10 @@ class ClusterGateway:
     def follow(self, type_name: str, entity: str) -> Following:
         return self._portal.following.follow(type_name, entity)
 
+    def is_silent(self, type_name: str, entity: str) -> bool:
+        """Tell whether nothing is heard of an entity that is followed."""
+        return self._portal.following.hub.is_silent(type_name, entity)
+
     def ask(self, call: Call) -> Awaitable[bytes]:
         portal = self._portal
         process, call.chain = portal.process, call_chain.chain()

@@ -24,13 +24,13 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, Protocol, TypeVar, get_args, runtime_checkable
 
 from django.db import close_old_connections
 
-from sharding_app.entities import following
+from sharding_app.entities import following, gateway
 from sharding_app.entities.registry import registry
-from sharding_app.errors import BufferFull
+from sharding_app.errors import BufferFull, Unavailable
 from sharding_app.live import rights, values
 from sharding_app.live.topics import Source, Topic, Unknown, key_of, read_token
 from sharding_app.redaction import may_quote, told
@@ -78,6 +78,15 @@ class Limits:
     check_seconds: float = 10.0
 
 
+@runtime_checkable
+class Ears(Protocol):
+    """A gateway that knows whether it hears of an entity."""
+
+    def is_silent(self, type_name: str, entity: str) -> bool:
+        """Tell whether nothing is heard of an entity that is followed."""
+        ...
+
+
 class RightsUnknown(Exception):
     """Something that is asked for rights does not answer: sessions, the database, a hook."""
 
@@ -104,7 +113,7 @@ class Form:
 class Watch:
     """One subscription of this process."""
 
-    __slots__ = ("forms", "lost", "painter", "source", "task", "value", "version")
+    __slots__ = ("forms", "lost", "painter", "silent", "source", "task", "value", "version")
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -113,6 +122,8 @@ class Watch:
         self.version = 0
         self.lost = False
         "Its value cannot be had now."
+        self.silent = False
+        "Lost since nothing is heard of its entity; its subscription goes on."
         self.task: asyncio.Task[None] | None = None
         self.painter: asyncio.Task[None] | None = None
 
@@ -425,7 +436,7 @@ class Hub:
                 async with contextlib.aclosing(_changes(watch.source)) as changes:
                     async for value in changes:
                         failures = 0
-                        watch.value, watch.lost = value, False
+                        watch.value, watch.lost, watch.silent = value, False, False
                         watch.version += 1
                         self._paint(watch)
             except BufferFull:
@@ -433,10 +444,10 @@ class Hub:
                     self._refuse_all(form, "full")
                 return
             except Exception as error:  # noqa: BLE001 (told and logged)
+                watch.silent = False  # lost until there is a value
                 self._lose(watch, error)
             failures += 1
-            pause = min(RETRY_SECONDS * 2.0 ** (failures - 1), RETRY_MAX_SECONDS)
-            await asyncio.sleep(pause * random.uniform(0.75, 1.25))  # noqa: S311 (no secret)
+            await asyncio.sleep(_pause(failures))
 
     def _lose(self, watch: Watch, error: Exception) -> None:
         """Tell the browsers that the value cannot be had now; it is tried again."""
@@ -451,6 +462,20 @@ class Hub:
         for form in watch.forms.values():
             for seat in form.seats:
                 seat.owe(form.key, _lost(form.key))
+
+    def _listen(self, watch: Watch, *, is_silent: bool) -> None:
+        """Tell that a view is lost while nothing is heard of its entity, and show it again then."""
+        if is_silent and not watch.lost:
+            watch.silent = True
+            self._lose(watch, Unavailable("nothing is heard of its entity"))
+        elif watch.silent and not is_silent:
+            watch.silent = watch.lost = False
+            for form in watch.forms.values():
+                if watch.version and form.version == watch.version:
+                    for seat in form.seats:
+                        seat.owe(form.key)
+            if watch.version:
+                self._paint(watch)
 
     def _refuse_all(self, form: Form, why: Refusal) -> None:
         for seat in list(form.seats):
@@ -518,6 +543,9 @@ class Hub:
             for seat in self.seats:
                 if now - seat.said_at >= QUIET_SECONDS:
                     seat.say_something()
+            if (ears := _current_ears()) is not None:
+                for source, watch in list(self.watches.items()):
+                    self._listen(watch, is_silent=ears.is_silent(source.type_name, source.entity))
             if self._checking is None:
                 self._checking = self.loop.create_task(self._check_due(now), name="sharding live rights")
 
@@ -589,6 +617,20 @@ def _changes(source: Source) -> Any:
     ref = entity_type.ref_class(source.entity)
     handler = entity_type.handler(source.view)
     return following.changes(ref, handler.decode_result, lambda: ref._ref_ask(handler.name, source.args))
+
+
+def _current_ears() -> Ears | None:
+    """Return the process's gateway, if it follows entities of other processes."""
+    try:
+        found = gateway.current()
+    except Unavailable:
+        return None
+    return found if isinstance(found, Ears) else None
+
+
+def _pause(failures: int) -> float:
+    pause = min(RETRY_SECONDS * 2.0 ** min(failures - 1, 30), RETRY_MAX_SECONDS)
+    return pause * random.uniform(0.75, 1.25)  # noqa: S311 (no secret)
 
 
 def _lost(key: str) -> str:

@@ -43,6 +43,11 @@ class Entities:
         self.following: list[Following] = []
         "Those that follow now."
         self.number = 1
+        self.silent: set[str] = set()
+        "Those of which nothing is heard."
+
+    def is_silent(self, type_name: str, entity: str) -> bool:
+        return entity in self.silent
 
     def follow(self, type_name: str, entity: str) -> Following:
         return Following(self, entity)

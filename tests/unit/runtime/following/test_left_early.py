@@ -1,4 +1,6 @@
-"""Followers that are left while the loop of the cluster has other work."""
+"""Followers that are left while the loop of the cluster has other work, and entities of which
+nothing is heard.
+"""
 
 import asyncio
 import threading
@@ -6,9 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from sharding_app import Unavailable
+from sharding_app.client import following
+from sharding_app.client.following import Hub
 from sharding_app.client.portal import Portal
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.following import News, encode
+from tests.unit.runtime.waiting import until
 
 pytestmark = pytest.mark.asyncio
 
@@ -58,3 +64,26 @@ async def test_a_follower_that_is_left_before_it_has_begun_follows_nothing(porta
     for _ in range(5):
         asked = asyncio.run_coroutine_threadsafe(look(), portal.loop)
         assert await asyncio.wrap_future(asked) == 0
+
+
+async def test_an_entity_is_silent_once_its_home_has_not_answered_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(following, "SILENT_SECONDS", 0.0)
+    is_away = True
+
+    async def ask(call: Call) -> bytes:
+        if is_away:
+            raise Unavailable("no node hosts it", code="no_host")
+        return await nothing_new(call)
+
+    hub = Hub(ask, 5)
+    assert not hub.is_silent("shop.Auction", "1"), "it is not followed"
+    subscription = hub.subscribe("shop.Auction", "1")
+    moved = asyncio.ensure_future(subscription.moved(-1))
+    await until(lambda: hub.is_silent("shop.Auction", "1"))
+    is_away = False
+    assert await moved == 1
+    assert not hub.is_silent("shop.Auction", "1")
+    subscription.close()
+    hub.close("the test ends")
