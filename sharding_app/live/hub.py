@@ -61,6 +61,8 @@ THREADS = 4
 """For looks at rights."""
 TEMPLATE_THREADS = 2
 """Apart from those: while a hook or the database does not answer, public views are shown."""
+TEMPLATE_SECONDS = 10.0
+"""For one rendering, and its wait for a thread. Then the form is lost, and tried again."""
 RIGHTS_SECONDS = 10.0
 """For one look at a login's rights. Later it is not known what it may."""
 STALE = 6
@@ -94,7 +96,7 @@ class RightsUnknown(Exception):
 class Form:
     """A way in which a watch is shown. Encoded once, however many seats there are."""
 
-    __slots__ = ("body", "frame", "key", "public", "seats", "topic", "version", "watch")
+    __slots__ = ("body", "failures", "frame", "key", "public", "seats", "topic", "version", "watch")
 
     def __init__(self, watch: Watch, topic: Topic, key: str) -> None:
         self.watch = watch
@@ -108,6 +110,8 @@ class Form:
         "HTML, or the value as JSON."
         self.frame = ""
         "The same for our script."
+        self.failures = 0
+        "In a row, to encode its value."
 
 
 class Watch:
@@ -503,9 +507,14 @@ class Hub:
     async def _paint_templates(self, watch: Watch) -> None:
         try:
             while behind := [each for each in watch.forms.values() if each.version != watch.version]:
-                form, value, version = behind[0], watch.value, watch.version
+                # Oldest first: each gets its turn where values change faster than they are painted.
+                form = min(behind, key=lambda each: each.version)
+                value, version = watch.value, watch.version
                 try:
-                    html = await self._in_thread(self._painters, partial(values.html_of, form.topic, value))
+                    async with asyncio.timeout(TEMPLATE_SECONDS):
+                        html = await self._in_thread(
+                            self._painters, partial(values.html_of, form.topic, value)
+                        )
                     self._show(form, html, version)
                 except Exception as error:  # noqa: BLE001 (told and logged)
                     self._fail(form, version, error)
@@ -517,7 +526,7 @@ class Hub:
         form.body = body
         shown = f'"html":{values.json_of(body)}' if form.topic.template else f'"value":{body}'
         form.frame = f'{{"key":{key},{shown}}}'
-        form.version = version
+        form.version, form.failures = version, 0
         if form.watch.lost:
             return  # lost while a thread painted it: the browsers have been told, and this value is old
         for seat in form.seats:
@@ -530,8 +539,18 @@ class Hub:
         )  # fmt: skip
         form.version, form.body = version, ""
         form.frame = _lost(form.key)
-        for seat in form.seats:
-            seat.owe(form.key)
+        if not form.failures:
+            for seat in form.seats:
+                seat.owe(form.key)
+        form.failures += 1
+        self.loop.call_later(_pause(form.failures), self._paint_anew, form, version)
+
+    def _paint_anew(self, form: Form, version: int) -> None:
+        """Try again what has failed: a template may have asked a database that was away."""
+        watch = form.watch
+        if form.failures and watch.version == form.version == version and watch.forms.get(form.key) is form:
+            form.version = 0
+            self._paint(watch)
 
     # -- Rights ------------------------------------------------------------------------------------
 
