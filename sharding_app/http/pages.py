@@ -192,7 +192,8 @@ async def live_stream(request: HttpRequest) -> HttpResponseBase:
     if not asked_by_own_page(request.scope):
         return _refusal(403, "A page of another site asks.")
     tokens, frames = _tokens(request.scope), request.GET.get("frames") == "1"
-    if len(tokens) > hub().limits.views or len(hub().seats) >= hub().limits.browsers:
+    views = hub().limits.views
+    if (len(tokens) > views and not frames) or len(hub().seats) >= hub().limits.browsers:
         hub().counters["refused_full"] += 1
         return (
             HttpResponse(_event(TURNED_AWAY), content_type=EVENTS)
@@ -200,7 +201,7 @@ async def live_stream(request: HttpRequest) -> HttpResponseBase:
             else _refusal(503, REASONS["full"])
         )
     try:
-        found = await hub().ask_rights(request.scope, tokens)
+        found = await hub().ask_rights(request.scope, tokens[:views])
     except RightsUnknown:
         return _refusal(503, "Your rights cannot be checked now.")
     refused = [each for each in found.values() if isinstance(each, str)]
@@ -208,6 +209,8 @@ async def live_stream(request: HttpRequest) -> HttpResponseBase:
         why = refused[0] if refused else "unknown"
         hub().counters[f"refused_{why}"] += 1
         return _refusal(STATUS[why], REASONS[why])
+    # Beyond the limit, as over a WebSocket.
+    found |= dict.fromkeys(tokens[views:], "full")
     return _stream(_events(request.scope, found, frames=frames))
 
 

@@ -53,6 +53,8 @@ ASK_BYTES = 128 * 1024
 missing it gets nothing more: a server such as Daphne would keep everything for one that reads
 nothing.
 """
+REFUSED_AT_ONCE = 1000
+"""Views beyond the limit that are told for one message. Our script's messages name fewer."""
 UNANSWERED = 2
 MOST_BYTES = 1024 * 1024
 """For a browser that cannot be asked. Then its connection ends, and it comes again."""
@@ -189,7 +191,9 @@ class Seat:
             self._hub.wake(self)
 
     def owe(self, key: str, text: str = "") -> None:
-        """Have the browser get that: a text, or the latest state of its form of that key."""
+        """Have the browser get that: a text for our script, or the latest state of its form."""
+        if text and not self.frames:
+            return
         self._due[key] = text
         self._hub.wake(self)
 
@@ -320,11 +324,14 @@ class Hub:
 
     async def watch(self, seat: Seat, tokens: list[str]) -> None:
         """Let a seat watch these too. Where that is refused, the browser is told."""
+        if len(seat._due) > 2 * self.limits.views:  # it asks and asks, and reads no answer
+            seat.end()
+            return
         fresh = [each for each in dict.fromkeys(tokens) if key_of(each) not in seat.forms]
-        room = self.limits.views - len(seat.forms)
-        for token in fresh[max(0, room) :]:
+        room = max(0, self.limits.views - len(seat.forms))
+        for token in fresh[room : room + REFUSED_AT_ONCE]:
             self.refuse(seat, key_of(token), "full")
-        answers = await self.ask_rights(seat.scope, fresh[: max(0, room)])
+        answers = await self.ask_rights(seat.scope, fresh[:room])
         if not seat.guarded:
             seat.checked_at = self.loop.time()
         for token, found in answers.items():
@@ -357,10 +364,9 @@ class Hub:
     def refuse(self, seat: Seat, key: str, why: Refusal) -> None:
         """Tell a browser that it does not get that."""
         self.counters[f"refused_{why}"] += 1
-        if len(seat._due) > 2 * self.limits.views:  # it asks and asks, and reads no answer
-            seat.end()
-        else:
-            seat.owe(key, values.json_of({"key": key, "refused": why}))
+        if not seat.frames and not seat.forms:
+            seat.end()  # it comes again, and is told by a status
+        seat.owe(key, values.json_of({"key": key, "refused": why}))
 
     def forget(self, seat: Seat, key: str) -> None:
         """Let a seat watch that no more."""

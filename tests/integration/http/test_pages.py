@@ -462,6 +462,20 @@ def test_a_stream_for_our_script_tells_what_is_refused(sharding_cluster: Cluster
     play(scene)
 
 
+def test_a_stream_for_our_script_has_the_views_that_fit(sharding_cluster: ClusterThread) -> None:
+    async def scene() -> None:
+        asked = "&".join(f"watch={token(f'e{number}')}" for number in range(53))
+        async with Stream(f"frames=1&{asked}") as stream:
+            found: list[Any] = []
+            async with asyncio.timeout(SECONDS):
+                while len(found) < 53:
+                    found += json.loads(await stream.event())
+        assert sum("value" in each for each in found) == 50
+        assert sum(each.get("refused") == "full" for each in found) == 3
+
+    play(scene)
+
+
 def test_under_wsgi_it_is_said_that_it_needs_asgi() -> None:
     answer = Client().get("/sharding/live-pages?watch=x")
     assert answer.status_code == 501
