@@ -93,7 +93,7 @@ class Portal:
         "The server that the process's start waits for."
         self.closed = False
         self.drops: Counter[tuple[str, str]] = Counter()
-        "Tells that could not begin, by type and reason."
+        "Tells that could not begin, and drops of former processes, by type and reason."
         self.default_timeout = default_timeout
         self._limits = limits or RegionLimits()
         self._calls: deque[Posted] = deque()
@@ -247,12 +247,12 @@ class Portal:
         self._let_in(early)
 
     def left(self, trouble: str) -> None:
-        self.process = None
+        self._let_go()
         self.trouble = trouble
 
     def close(self, trouble: str) -> None:
         """Carry nothing any more: calls that wait, and later ones, fail."""
-        self.process = None
+        self._let_go()
         self.trouble = trouble
         with self._lock:
             self.closed = True
@@ -260,6 +260,12 @@ class Portal:
         self._take()
         while self._early:
             self._refuse(self._early.popleft(), trouble)
+
+    def _let_go(self) -> None:
+        """Keep the drops of the process: what is counted must never become less."""
+        if self.process is not None:
+            self.drops.update(self.process.region_client.drops)
+        self.process = None
 
     def expire(self) -> None:
         """Fail calls whose time is over before the process has joined."""

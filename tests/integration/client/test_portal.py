@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import types
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -276,6 +277,7 @@ class Asked:
 
     def __init__(self) -> None:
         self.calls: list[tuple[Call, float]] = []
+        self.region_client = types.SimpleNamespace(drops={})
 
     def ask(self, call: Call, waited: float) -> "concurrent.futures.Future[bytes]":
         self.calls.append((call, waited))
@@ -560,3 +562,23 @@ def test_a_portal_whose_thread_begins_after_its_end_says_goodbye(client: Live) -
     assert not background._thread.is_alive()
     until(lambda: Cart.ref("portal-late").sync.total() == 4, 30, "its tells have arrived")
     until(lambda: links_of_the_home("portal-late") <= before, 15, "its link is gone")
+
+
+def test_what_was_dropped_stays_counted_when_the_process_joins_anew() -> None:
+    """A counter that becomes less is a restart to Prometheus, which adds all of it once more."""
+
+    def process(dropped: int) -> Process:
+        client = types.SimpleNamespace(drops=Counter({("shop.Cart", "timeout"): dropped}))
+        return cast(Process, types.SimpleNamespace(region_client=client))
+
+    async def main() -> Portal:
+        portal = Portal(asyncio.get_running_loop(), 5.0)
+        portal.drops["shop.Cart", "unavailable"] = 3
+        portal.joined(process(7))
+        portal.left("a part of it failed")
+        portal.left("it cannot join")
+        portal.joined(process(2))
+        portal.close("the process ends")
+        return portal
+
+    assert asyncio.run(main()).drops == {("shop.Cart", "unavailable"): 3, ("shop.Cart", "timeout"): 9}
