@@ -165,6 +165,10 @@ class DirectTransport:
         self._unproven: dict[Connection, None] = {}
         "Those that were accepted and have proven nothing, oldest first."
         self._servers: list[asyncio.Server | TlsServer] = []
+        self._unix_server: asyncio.Server | None = None
+        self._listening_anew: asyncio.Task[None] | None = None
+        self._is_missed = False
+        "Its socket was removed, and could not be made again."
         self._addresses: list[Address] = []
         self._path: Path | None = None
         self._waiting: deque[bytes] = deque()
@@ -302,8 +306,10 @@ class DirectTransport:
                 logger.warning("no Unix socket: %s", error, extra={"action": "transport.no_folder"})
             else:
                 self._path = path
-                self._servers.append(await loop.create_unix_server(self._accept, sock=made))
+                self._unix_server = await loop.create_unix_server(self._accept, sock=made)
                 self._addresses.append(Address("unix", str(path)))
+                if self._look_timer is None:
+                    self._arm_look()
         if listen.bind is not None:
             host, port = listen.bind
             server: asyncio.Server | TlsServer
@@ -323,7 +329,36 @@ class DirectTransport:
             way: Way = "tcp" if self._tls is None else "tls"
             self._addresses.append(Address(way, listen.seen_as or host, listen.seen_port or bound))
 
+    async def _listen_anew(self, folder: str, path: Path) -> None:
+        """Listen again where the socket was removed: a host tidies its folder for temporary files.
+
+        The node's row names that path. Until then it cannot be reached there.
+        """
+        try:
+            await asyncio.to_thread(_place_for_socket, folder)  # it may be gone, too
+            made = listening_socket(path)
+        except (NoFolder, OSError) as error:
+            if not self._is_missed:
+                self._is_missed = True
+                logger.error(
+                    "the Unix socket %s was removed, and cannot be made again yet: %s", path, error,
+                    extra={"action": "transport.socket_gone"},
+                )  # fmt: skip
+            return
+        self._is_missed = False
+        if self._unix_server is not None:
+            self._unix_server.close()
+        self._unix_server = await asyncio.get_running_loop().create_unix_server(self._accept, sock=made)
+        logger.warning(
+            "the Unix socket %s was removed: it was made again",
+            path,
+            extra={"action": "transport.socket_made"},
+        )
+
     async def _stop_listening(self) -> None:
+        if self._unix_server is not None:
+            self._unix_server.close()
+            self._unix_server = None
         for server in self._servers:
             server.close()
         self._servers.clear()
@@ -621,8 +656,15 @@ class DirectTransport:
         for channel, peer in list(self._peers.items()):
             if peer.connection is None and peer.dial is None and now - peer.lost_at > FORGET_AFTER_SECONDS:
                 del self._peers[channel]
-        if self._connections or self._peers:
+        if self._path is not None:
+            self._look_for_socket(self._path)
+        if self._connections or self._peers or self._path is not None:
             self._arm_look()
+
+    def _look_for_socket(self, path: Path) -> None:
+        is_under_way = self._listening_anew is not None and not self._listening_anew.done()
+        if self._listen is not None and not is_under_way and not path.exists():
+            self._listening_anew = self._start(self._listen_anew(self._listen.folder, path))
 
     def _has_room(self, share: int) -> bool:
         """Tell whether less waits than may, divided by `share`."""

@@ -526,3 +526,38 @@ async def test_a_folder_of_our_name_that_is_not_ours_is_left_alone(
     assert path.parent == tmp_path
     assert path != squatted
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("with_folder", [False, True])
+async def test_a_socket_that_was_removed_is_made_again(
+    with_folder: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A host tidies its folder for temporary files. The node's row goes on to name that path."""
+    book, name = Book(), a_channel()
+    with tempfile.TemporaryDirectory() as parent:
+        async with opened(book, name, listen=Listen(folder=f"{parent}/s")) as here:
+            path = here.addresses()[0].removeprefix("unix:")
+            remove(path, with_folder=with_folder)
+            async with opened(book, listen=None) as caller, asyncio.timeout(20):
+                while not await is_sent(caller, name):  # noqa: ASYNC110 (the file has no event)
+                    await asyncio.sleep(0.05)
+                assert await received(here) == b"found"
+            assert here.addresses() == (f"unix:{path}",)
+        assert not folder.is_ours(path)
+    assert [each.__dict__["action"] for each in caplog.records if each.levelname == "WARNING"] == [
+        "transport.socket_made"
+    ]
+
+
+def remove(path: str, *, with_folder: bool) -> None:
+    Path(path).unlink()
+    if with_folder:
+        Path(path).parent.rmdir()
+
+
+async def is_sent(caller: DirectTransport, name: str) -> bool:
+    try:
+        await caller.send(name, b"found")
+    except PeerUnreachable:
+        return False
+    return True
