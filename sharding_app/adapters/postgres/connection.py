@@ -63,9 +63,11 @@ RELIED_UPON = {
     "DateStyle": "ISO",
     "array_nulls": "on",
     "row_security": "off",
+    "jit": "off",
 }
 """Sent with the connection request, which overrides settings of a role or database. `rely.sql` sets
-the others of a line."""
+the others of a line. The server takes our statements for expensive ones where it knows little of a
+table. It would compile them for a second each time they run."""
 _UNUSABLE_CLASSES = {"3D", "3F", "42"}
 """No such database or schema; no such table or function, or no right to it. A setting that was
 wrong for a moment lasts as long as the connection. If the error has another reason, a new
@@ -142,9 +144,10 @@ def open_session(conninfo: Conninfo, purpose: str) -> NamedConnection:
 
 def _session_parameters(conninfo: Conninfo, purpose: str) -> dict[str, Any]:
     """Return the parameters for an operator's command: it waits for no lock for long, but fails
-    with a message.
+    with a message. A statement over a whole journal may take hours.
     """
-    settings = {**RELIED_UPON, "lock_timeout": "2s"}
+    unlimited = {"statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}
+    settings = {**RELIED_UPON, **unlimited, "lock_timeout": "2s"}
     options = session_options(str(conninfo.get("options") or ""), settings)
     named = {"application_name": application_name("", purpose), "options": options}
     return {**KEEPALIVES, **conninfo, **named}

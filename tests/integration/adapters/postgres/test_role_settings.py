@@ -26,6 +26,7 @@ HOSTILE = {
     "idle_in_transaction_session_timeout": "1ms",
     "DateStyle": "SQL, DMY",
     "array_nulls": "off",
+    "jit": "on",
     "synchronous_commit": "off",
     "search_path": "nowhere",
 }
@@ -39,6 +40,7 @@ RELIED = {
     "idle_in_transaction_session_timeout": "4s",
     "DateStyle": "ISO, MDY",
     "array_nulls": "on",
+    "jit": "off",
     "synchronous_commit": "on",
 }
 

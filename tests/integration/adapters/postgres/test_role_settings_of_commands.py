@@ -1,4 +1,4 @@
-"""Settings of a role or a database do not make a command's commits less durable."""
+"""Settings of a role or a database make no command's commits less durable, nor end its work."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -56,3 +56,15 @@ def test_a_stricter_setting_stays(lax: dict[str, Any], value: str, then: str) ->
     allow(lax, value)
     with open_session(lax, "test") as command:
         assert shown(command) == then
+
+
+def test_a_statement_over_a_whole_journal_has_its_time(lax: dict[str, Any]) -> None:
+    hostile = {"statement_timeout": "1ms", "idle_in_transaction_session_timeout": "1ms", "jit": "on"}
+    with psycopg.connect(**lax, autocommit=True) as admin:
+        for name, value in hostile.items():
+            admin.execute(f"ALTER DATABASE {lax['dbname']} SET {name} = '{value}'".encode())
+    with open_session(lax, "test") as command:
+        found = {name: command.execute(b"SELECT current_setting(%s)", [name]).fetchone() for name in hostile}
+    assert found == {
+        "statement_timeout": ("0",), "idle_in_transaction_session_timeout": ("0",), "jit": ("off",),
+    }  # fmt: skip
