@@ -167,19 +167,21 @@ class _Reader:
         "Messages. A move that was stopped has left a copy of some in another journal."
 
     def of_type(self, transfer: Transfer, known: KnownType, *, is_own: bool) -> Iterator[Line]:
-        for snapshots in _pages(transfer.snapshots(known.number)):
-            self._look()
-            yield from [
-                line
-                for each in snapshots
-                for line in self._snapshot(known, each, own=is_own and each.entity == self._subject)
-            ]
         for events in _pages(transfer.events(known.number)):
             self._look()
             yield from [
                 line
                 for each in events
                 for line in self._event(known, each, own=is_own and each.entity == self._subject)
+            ]
+        # Behind the events. A node deletes an event once a snapshot has its state, so those that it
+        # deletes between two pages are in a snapshot that is read here.
+        for snapshots in _pages(transfer.snapshots(known.number)):
+            self._look()
+            yield from [
+                line
+                for each in snapshots
+                for line in self._snapshot(known, each, own=is_own and each.entity == self._subject)
             ]
         transfer.same_numbers(known)  # rows of a shard that has moved meanwhile go on elsewhere
 

@@ -20,9 +20,10 @@ from django.db import connection
 from django.test import override_settings
 
 from sharding_app import Personal, erase_subject
+from sharding_app.adapters.django.database import run_query
 from sharding_app.adapters.postgres.joined_journals import Journals
 from sharding_app.adapters.postgres.transfer import StoredRow
-from sharding_app.models import Decision, Snapshot
+from sharding_app.models import Decision, EntityType, Event, Snapshot
 from sharding_app.operations import access
 from sharding_app.settings.load import get_settings
 from sharding_app.wiring import conninfo
@@ -224,3 +225,28 @@ def test_it_needs_a_yes_the_keys_and_a_new_file(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="exists"):
         export("ann", path)
     assert path.read_text() == "kept"
+
+
+@pytest.mark.parametrize("first", ["snapshots", "events"])
+def test_it_has_values_of_events_that_go_into_a_snapshot_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """The node takes a snapshot and deletes the events, behind either pass over the type."""
+    Sale.ref("lamp").sync.bid("ann", NAME, 7)
+    number = EntityType.objects.get(name="entities.Sale").pk
+    read = getattr(Journals, first)
+
+    def trimmed(self: Journals, which: int, *wanted: Any) -> Iterator[Any]:
+        yield from read(self, which, *wanted)
+        if which == number and not Snapshot.objects.exists():
+            Sale.ref("lamp").sync.bid("bob", OTHER, 8)
+            until(Snapshot.objects.exists, 10, "the snapshot is stored")
+            wanted_row = {"type_id": number, "entity": "lamp", "window": 0, "before": 2**63 - 1}
+            with connection.cursor() as cursor:
+                run_query(cursor, "trim_events", {**wanted_row, "keep": 1, "limit": 500})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journals, first, trimmed)
+        export("ann", tmp_path / "meanwhile.jsonl")
+    assert NAME in (tmp_path / "meanwhile.jsonl").read_text()
+    assert not Event.objects.filter(entity="lamp", seq=1).exists()
