@@ -22,6 +22,7 @@ import concurrent.futures
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from datetime import UTC
 from typing import Any
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
@@ -625,7 +626,7 @@ class _Shell:
             self._is_secured = False
         rows = self._rows_there("projection_events", params)
         events = [
-            StoredEvent(type_id, entity, seq, name, version, payload.encode(), at)
+            StoredEvent(type_id, entity, seq, name, version, payload.encode(), at.replace(tzinfo=UTC))
             for type_id, entity, seq, name, version, payload, at in rows
         ]
         return opened_events(self._cursor, self._part.vault, events)

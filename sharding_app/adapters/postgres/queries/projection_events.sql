@@ -1,4 +1,6 @@
-SELECT sized.type_id, sized.entity, sized.seq, sized.name, sized.version, sized.payload::text, sized.at
+-- Times are those of UTC: Django's connection leaves a zone out where USE_TZ is False.
+SELECT sized.type_id, sized.entity, sized.seq, sized.name, sized.version, sized.payload::text,
+    sized.at AT TIME ZONE 'UTC'
 FROM (
     SELECT e.*, span.place, pg_column_size(e.payload) AS size,
         sum(pg_column_size(e.payload)) OVER (ORDER BY span.place, e.seq ROWS UNBOUNDED PRECEDING) AS total

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -939,3 +940,28 @@ def test_events_that_a_policy_hides_are_not_passed_over(writer: Writer) -> None:
     run(work)
     is_exact()
     assert log() == [("a", 1, 1)]
+
+
+@pytest.mark.parametrize("use_tz", [True, False])
+def test_an_event_has_its_moment_whatever_the_projects_time_zone(
+    writer: Writer, settings: Any, use_tz: bool
+) -> None:
+    """In the hour that clocks show twice, too."""
+    settings.USE_TZ, settings.TIME_ZONE = use_tz, "Europe/Berlin"
+    times = [datetime(2026, 10, 25, 0, 30, tzinfo=UTC), datetime(2026, 10, 25, 1, 10, tzinfo=UTC)]
+    seen: list[datetime] = []
+    with projections.isolated():
+
+        class Times(Projection, name="projected.Times"):
+            source = Account
+
+            @on(Paid)
+            def paid(self, happened: Happened[Paid]) -> None:
+                seen.append(happened.at)
+
+        writer.append("a", 1, 2)
+        for seq, at in enumerate(times, 1):
+            writer.connection.execute("UPDATE sharding_event SET at = %s WHERE seq = %s", [at, seq])
+        writer.commit()
+        assert run(part(Times)) == 2
+    assert seen == times
