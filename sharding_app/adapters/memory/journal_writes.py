@@ -292,10 +292,12 @@ class JournalWrites:
         yield from self.fence([(type_id, shard, epoch)])
         whole = len(seen) <= at_most
         gone = seen if whole else seen[len(seen) - at_most :]
+        bound = 0 if whole else seen[len(seen) - at_most - 1]
+        beyond = [seq for seq in kept if seq > bound]
         yield from self._hold(type_id, entity, gone)
+        for seq in beyond:
+            yield Lock(("snapshot", type_id, entity, seq))
         if whole:
-            for seq in kept:
-                yield Lock(("snapshot", type_id, entity, seq))
             for key in sorted(marked):
                 yield Lock(("remembered", *key, entity))
         yield Pause.COMMIT
@@ -303,11 +305,11 @@ class JournalWrites:
         first = 1 if whole else min(gone, default=1)
         if not self._lies_elsewhere(type_id, shard):
             self._server.projections.note_erased(xid, type_id, entity, first)
-        if not whole:
-            return Erasure(events=count, whole=False)
         snapshots = rows.snapshots.get((type_id, entity), {})
-        former = [seq for seq in kept if snapshots.pop(seq, None) is not None]
+        former = [seq for seq in beyond if snapshots.pop(seq, None) is not None]
         rows.watching.note(type_id, entity, former)
+        if not whole:
+            return Erasure(events=count, snapshots=len(former), whole=False)
         forgotten = [key for key in marked if entity in rows.remembered[key]]
         for key in forgotten:
             del rows.remembered[key][entity]

@@ -235,7 +235,11 @@ def _erase(
     while not erased.whole:
         with connection.transaction():
             whole = _one(connection, "erase_held", seen)
-            piece = _rows(connection, statement, {**held, "events_before": erased.events})
+            piece = _rows(
+                connection,
+                statement,
+                {**held, "events_before": erased.events, "snapshots_before": erased.snapshots},
+            )
             if not piece or whole != (True,):
                 raise NodesAlive
         erased += Erasure(*piece[0])

@@ -543,6 +543,7 @@ class PostgresJournal:
             "entity": entity,
             "at_most": at_most,
             "events_before": before.events,
+            "snapshots_before": before.snapshots,
             "by": by,
         }
         rows = await self._after_late_ones("erase", wanted)

@@ -25,7 +25,9 @@ WITH mine AS MATERIALIZED (
     DELETE FROM sharding_event e USING held, bound
     WHERE e.type_id = %(type_id)s AND e.entity = %(entity)s AND e.seq > coalesce(bound.seq, 0) RETURNING 1
 ), snapshots AS (
-    DELETE FROM sharding_snapshot s USING whole WHERE s.type_id = whole.id AND s.entity = %(entity)s RETURNING 1
+    -- A snapshot beyond the remaining events would bring all of them back, and leave a gap behind them.
+    DELETE FROM sharding_snapshot s USING held, bound
+    WHERE s.type_id = %(type_id)s AND s.entity = %(entity)s AND s.seq > coalesce(bound.seq, 0) RETURNING 1
 ), remembered AS (
     DELETE FROM sharding_remembered r USING whole WHERE r.type_id = whole.id AND r.entity = %(entity)s RETURNING 1
 ), messages AS (
@@ -44,7 +46,8 @@ WITH mine AS MATERIALIZED (
 ), noted AS (
     INSERT INTO sharding_decision (action, subject, detail)
     SELECT 'entity_erased', held.name, format(
-        '%%s events, %%s snapshots, by %%s', %(events_before)s::bigint + events, snapshots, %(by)s::text)
+        '%%s events, %%s snapshots, by %%s', %(events_before)s::bigint + events,
+        %(snapshots_before)s::bigint + snapshots, %(by)s::text)
     FROM counted, held WHERE EXISTS (SELECT FROM whole)
 )
 SELECT events, snapshots, remembered, messages, EXISTS (SELECT FROM whole) FROM counted WHERE EXISTS (SELECT FROM held);

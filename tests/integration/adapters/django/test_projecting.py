@@ -316,7 +316,7 @@ def erase(entity: str, kept: int = 0) -> None:
             QUERIES["erase"].decode(),
             {
                 "type_id": type_id, "entity": entity, "shard": 0, "shards": [0], "epoch": 1,
-                "at_most": 2 if kept else 1000, "events_before": 0, "by": "a test",
+                "at_most": 2 if kept else 1000, "events_before": 0, "snapshots_before": 0, "by": "a test",
             },
         )  # fmt: skip
 

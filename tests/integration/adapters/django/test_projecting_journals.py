@@ -346,7 +346,7 @@ def of(journals: Journals, entity: str, shard: int) -> dict[str, Any]:
     """Return how an erasure names an entity."""
     return {
         "type_id": journals.type_id, "entity": entity, "shard": shard, "shards": [shard], "epoch": 1,
-        "at_most": 1000, "events_before": 0, "by": "a test",
+        "at_most": 1000, "events_before": 0, "snapshots_before": 0, "by": "a test",
     }  # fmt: skip
 
 

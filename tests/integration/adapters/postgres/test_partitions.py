@@ -27,7 +27,7 @@ VALUES: dict[str, Any] = {
     "shard": 0, "shards": [0], "small": 1000, "events": 100, "rows": 1000, "bytes": 10**6, "after": 0, "froms": [1, 2],
     "limits": [5, 5], "command_ids": ["c3", "c4"], "ages": [10**9, 10**9], "window": 0, "before": 8, "keep": 1, "limit": 10,
     "sinces": [1, 1], "befores": [3, 3], "firsts": [1, 1], "lasts": [4, 4], "first": "", "last": HIGHEST, "at_most": 10,
-    "by": "me", "events_before": 0, "prefix": "e", "upto": HIGHEST, "number": 3, "type": "T3", "entity_after": "",
+    "by": "me", "events_before": 0, "snapshots_before": 0, "prefix": "e", "upto": HIGHEST, "number": 3, "type": "T3", "entity_after": "",
     "name": "p", "version": 1, "slice": 0,
 }  # fmt: skip
 HOT = (
