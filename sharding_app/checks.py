@@ -358,6 +358,10 @@ def check_clear_text(app_configs: Apps = None, **_: Any) -> Messages:
 
 
 def _is_readable_redis(host: object) -> bool:
+    if isinstance(host, Mapping) and "address" not in host:
+        names = [host.get("host", ""), *(each[0] for each in host.get("sentinels", ()))]
+        is_sealed = host.get("ssl") or "connection_class" in host
+        return not is_sealed and not all(_is_here(str(each)) for each in names)
     address = host.get("address") if isinstance(host, Mapping) else host
     if isinstance(address, tuple | list) and address:
         return not _is_here(str(address[0]))
