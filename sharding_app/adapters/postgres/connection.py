@@ -44,7 +44,8 @@ _NOTICED = {
     "TCP_KEEPIDLE": KEEPALIVES["keepalives_idle"], "TCP_KEEPINTVL": KEEPALIVES["keepalives_interval"],
     "TCP_KEEPCNT": KEEPALIVES["keepalives_count"], "TCP_USER_TIMEOUT": 11_000,
 }  # fmt: skip
-"""The same of a socket. What is sent is to be acknowledged within the time that keepalives have."""
+"""The same as options of a socket. The server's machine has to acknowledge sent bytes within the
+time after which keepalives give it up."""
 _NAME_LIMIT = 63
 _REPLICATION_WAIT = "SyncRepWaitForLSN"
 """The function of the server that warns of a cancelled wait. Its name is in no language, unlike the

@@ -17,7 +17,7 @@ from sharding_app.protocol.allocation.workers import WORKERS
 from sharding_app.protocol.numbering import Numbering
 
 HOMES_SHOWN = 24
-"""A row lists the shards of each of so many nodes. For more nodes it tells how even they are."""
+"""The row of a type lists up to 24 nodes with their shards. For more nodes it has a range."""
 
 
 def type_rows(look: Look) -> list[View]:

@@ -72,7 +72,7 @@ def test_a_callers_rows_stay_where_it_catches_our_error() -> None:
     with transaction.atomic():
         Group.objects.create(name="buyers")
         with pytest.raises(Unavailable, match="no node has hosted"):
-            OUTSIDE.store(MESSAGE._replace(target_type="shop.Nobody"), wake)
+            OUTSIDE.store(MESSAGE._replace(target_type="shop.Unknown"), wake)
         Group.objects.create(name="sellers")
         OUTSIDE.store(MESSAGE, wake)
     assert set(Group.objects.values_list("name", flat=True)) == {"buyers", "sellers"}
