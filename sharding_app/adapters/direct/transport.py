@@ -336,6 +336,9 @@ class DirectTransport:
         """
         try:
             await asyncio.to_thread(_place_for_socket, folder)  # it may be gone, too
+            if self._unix_server is not None:  # first: a loop may remove the file of a server that ends
+                self._unix_server.close()
+                self._unix_server = None
             made = listening_socket(path)
         except (NoFolder, OSError) as error:
             if not self._is_missed:
@@ -346,8 +349,6 @@ class DirectTransport:
                 )  # fmt: skip
             return
         self._is_missed = False
-        if self._unix_server is not None:
-            self._unix_server.close()
         self._unix_server = await asyncio.get_running_loop().create_unix_server(self._accept, sock=made)
         logger.warning(
             "the Unix socket %s was removed: it was made again",
