@@ -47,6 +47,8 @@ _NOTICED = {
 """The same as options of a socket. The server's machine has to acknowledge sent bytes within the
 time after which keepalives give it up."""
 _NAME_LIMIT = 63
+_LIMIT = "statement_seconds"
+"""A parameter of ours beside those of libpq, which knows of no longest time of a statement."""
 _REPLICATION_WAIT = "SyncRepWaitForLSN"
 """The function of the server that warns of a cancelled wait. Its name is in no language, unlike the
 warning's text."""
@@ -107,10 +109,10 @@ def session_options(given: str, settings: Mapping[str, str]) -> str:
 
 
 def hurried(conninfo: Conninfo, seconds: float, connect_seconds: int) -> dict[str, Any]:
-    """Return parameters of a connection for a page: the server works on no statement for longer."""
-    limit = {"statement_timeout": f"{seconds * 1000:.0f}ms"}
-    options = session_options(str(conninfo.get("options") or ""), limit)
-    return {"connect_timeout": connect_seconds, **conninfo, "options": options}
+    """Return parameters for `open_session` on behalf of a page: the server works on no statement
+    for longer, and is given up if it falls silent.
+    """
+    return {"connect_timeout": connect_seconds, **conninfo, _LIMIT: seconds}
 
 
 def next_server_first(conninfo: Conninfo) -> dict[str, Any]:
@@ -134,8 +136,12 @@ def open_session(conninfo: Conninfo, purpose: str) -> NamedConnection:
     """Open a session of an operator's command. Its commits are durable, and what its statements
     rely upon holds, against settings of the role. Raises psycopg.OperationalError.
     """
-    session = NamedConnection.connect(**_session_parameters(conninfo, purpose), autocommit=True)
+    given = dict(conninfo)
+    limit: float | None = given.pop(_LIMIT, None)
+    session = NamedConnection.connect(**_session_parameters(given, purpose, limit), autocommit=True)
     try:
+        if limit is not None:
+            _bound_waits(session, limit + float(given["connect_timeout"]))
         session.execute(QUERIES["durable"])
     except BaseException:
         session.close()
@@ -143,12 +149,13 @@ def open_session(conninfo: Conninfo, purpose: str) -> NamedConnection:
     return session
 
 
-def _session_parameters(conninfo: Conninfo, purpose: str) -> dict[str, Any]:
+def _session_parameters(conninfo: Conninfo, purpose: str, limit: float | None) -> dict[str, Any]:
     """Return the parameters for an operator's command: it waits for no lock for long, but fails
-    with a message. A statement over a whole journal may take hours.
+    with a message. A statement over a whole journal may take hours, unless a page waits for it.
     """
-    unlimited = {"statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}
-    settings = {**RELIED_UPON, **unlimited, "lock_timeout": "2s"}
+    of_statements = "0" if limit is None else f"{limit * 1000:.0f}ms"
+    limits = {"statement_timeout": of_statements, "idle_in_transaction_session_timeout": "0"}
+    settings = {**RELIED_UPON, **limits, "lock_timeout": "2s"}
     options = session_options(str(conninfo.get("options") or ""), settings)
     named = {"application_name": application_name("", purpose), "options": options}
     return {**KEEPALIVES, **conninfo, **named}
@@ -530,12 +537,7 @@ def bounded_waits(connection: psycopg.Connection[Any], seconds: float) -> Iterat
     thread watches over a statement: one that finds no memory to begin with would hold up this one.
     """
     former = vars(connection).get("wait")
-    wait = connection.wait
-
-    def bounded(gen: PQGen[T], *args: Any, **options: Any) -> T:
-        return wait(_within(connection, gen, seconds), *args, **options)
-
-    connection.wait = bounded  # type: ignore[method-assign]
+    _bound_waits(connection, seconds)
     try:
         yield
     finally:
@@ -543,6 +545,15 @@ def bounded_waits(connection: psycopg.Connection[Any], seconds: float) -> Iterat
             del connection.wait
         else:
             connection.wait = former  # type: ignore[method-assign]
+
+
+def _bound_waits(connection: psycopg.Connection[Any], seconds: float) -> None:
+    wait = connection.wait
+
+    def bounded(gen: PQGen[T], *args: Any, **options: Any) -> T:
+        return wait(_within(connection, gen, seconds), *args, **options)
+
+    connection.wait = bounded  # type: ignore[method-assign]
 
 
 def _within(connection: psycopg.Connection[Any], gen: PQGen[T], seconds: float) -> PQGen[T]:

@@ -1,12 +1,14 @@
 """Settings of a role or a database make no command's commits less durable, nor end its work."""
 
+import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
 
-from sharding_app.adapters.postgres.connection import open_session
+from sharding_app.adapters.postgres.connection import hurried, open_session
 from sharding_app.adapters.postgres.deletion import count_entity
 from sharding_app.adapters.postgres.further_journals import connect
 from sharding_app.adapters.postgres.moving_sessions import session
@@ -14,8 +16,6 @@ from sharding_app.adapters.postgres.subjects import Subjects
 from sharding_app.adapters.postgres.transfer import Transfer
 from sharding_app.embedded import Servers
 from tests.support.scratch import make_tables, scratch_database
-
-SHOWN = b"SELECT current_setting('synchronous_commit')"
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def allow(params: dict[str, Any], value: str) -> None:
         admin.execute(f"ALTER DATABASE {params['dbname']} SET synchronous_commit = {value}".encode())
 
 
-def shown(connection: psycopg.Connection[tuple[Any, ...]]) -> str:
-    ((found,),) = connection.execute(SHOWN).fetchall()
+def shown(connection: psycopg.Connection[tuple[Any, ...]], name: str = "synchronous_commit") -> str:
+    ((found,),) = connection.execute(b"SELECT current_setting(%s)", [name]).fetchall()
     return str(found)
 
 
@@ -63,8 +63,27 @@ def test_a_statement_over_a_whole_journal_has_its_time(lax: dict[str, Any]) -> N
     with psycopg.connect(**lax, autocommit=True) as admin:
         for name, value in hostile.items():
             admin.execute(f"ALTER DATABASE {lax['dbname']} SET {name} = '{value}'".encode())
-    with open_session(lax, "test") as command:
-        found = {name: command.execute(b"SELECT current_setting(%s)", [name]).fetchone() for name in hostile}
-    assert found == {
-        "statement_timeout": ("0",), "idle_in_transaction_session_timeout": ("0",), "jit": ("off",),
-    }  # fmt: skip
+    options = "-c statement_timeout=1ms"  # as in DATABASES, for the site's requests
+    with open_session({**lax, "options": options}, "test") as command:
+        found = {name: shown(command, name) for name in hostile}
+    assert found == {"statement_timeout": "0", "idle_in_transaction_session_timeout": "0", "jit": "off"}
+
+
+@pytest.mark.parametrize("given", ["", "-c statement_timeout=1ms -c jit=on"])
+def test_a_statement_that_a_page_waits_for_ends(lax: dict[str, Any], given: str) -> None:
+    soon = hurried({**lax, "options": given}, 0.2, 3)
+    with open_session(soon, "test") as command:
+        assert shown(command, "statement_timeout") == "200ms"
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            command.execute(b"SELECT pg_sleep(60)")
+
+
+def test_a_page_gives_up_a_session_that_falls_silent(lax: dict[str, Any]) -> None:
+    with open_session(hurried(lax, 0.2, 1), "test") as command:
+        pid = command.info.backend_pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(psycopg.OperationalError, match=r"no answer within 1\.2 s"):
+                command.execute(b"SELECT 1")
+        finally:
+            os.kill(pid, signal.SIGCONT)
