@@ -167,3 +167,23 @@ def test_focus_stays_and_elements_that_come_later_are_followed(visit: Visit, thr
     lot.bid(4)
     shows(browser, 4)
     assert browser.complaints() == []
+
+
+def test_more_views_than_one_message_holds_are_watched(visit: Visit, three_nodes: Cluster) -> None:
+    browser, lot = visit("root"), Lot(three_nodes)
+    lot.bid(1)
+    browser.before_each_page(
+        "document.addEventListener('DOMContentLoaded', () => { for (let n = 0; n < 40; n++) {"
+        " const view = document.createElement('i'); view.className = 'more';"
+        " view.dataset.live = 'x'.repeat(2000) + ':' + String(n).padStart(16, '0'); document.body.prepend(view); } })"
+    )
+    refused = "return document.querySelectorAll('.more[data-live-refused=unknown]').length"
+    try:
+        browser.open(lot.address)
+        browser.until(lambda: browser.run(refused) == 40, "the site knows none of them")
+        lot.bid(2)
+        shows(browser, 2)
+        assert mode(browser) == "on"
+    finally:
+        browser.forget_what_is_before()
+    assert browser.complaints() == []

@@ -13,6 +13,8 @@
   const FIRST_MS = 500;
   const LONGEST_MS = 30000;
   const PATIENCE_MS = 1000;
+  // The site ends a connection for a message of more than 64 KiB.
+  const LONGEST_MESSAGE = 60000;
   const root = document.documentElement;
   const refused = new Map();
   const latest = new Map();
@@ -181,6 +183,21 @@
     line.change(fresh.map((key) => found.get(key).token), gone);
   }
 
+  // Puts tokens into lists, each short enough for a message. A token is ASCII.
+  function lists(tokens) {
+    const made = [];
+    let length = Infinity;
+    for (const token of tokens) {
+      length += token.length + 3;
+      if (length > LONGEST_MESSAGE) {
+        made.push([]);
+        length = token.length + 3;
+      }
+      made.at(-1).push(token);
+    }
+    return made;
+  }
+
   const wanted = () => (turnedAway ? [] : [...watched].filter(([key]) => !refused.has(key)).map(([, entry]) => entry.token));
 
   new MutationObserver(() => {
@@ -267,14 +284,15 @@
       return { close() {}, change() {} };
     }
     const say = (words) => { if (socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify(words)); };
+    const watch = (tokens) => { for (const list of lists(tokens)) say({ watch: list }); };
     const made = listen(({ took, ended }) => {
-      socket.addEventListener("open", () => say({ watch: wanted() }));
+      socket.addEventListener("open", () => watch(wanted()));
       socket.addEventListener("message", (event) => took(event.data));
       socket.addEventListener("close", ended);
     }, () => socket.close());
     made.answer = say;
     made.change = (fresh, gone) => {
-      if (fresh.length) say({ watch: fresh });
+      watch(fresh);
       if (gone.length) say({ forget: gone });
     };
     return made;
