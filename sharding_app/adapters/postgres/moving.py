@@ -68,8 +68,9 @@ from sharding_app.protocol.whereabouts import Whereabouts
 LIMITS = Limits()
 TRIES_WHILE_CLOSED = 12
 _LOST = (
-    "DATABASE says that they lie elsewhere: it has lost that they moved, with a failover or a restore. Nothing is changed: what"
-    " they have stored since would be lost. The page on several journals says how their rows are put right by hand."
+    "DATABASE says that they lie elsewhere: one of the two databases has lost a move, with a failover or a restore. Nothing is"
+    " changed: if DATABASE has lost it, these are their last events. The page on several journals says how the rows are put right"
+    " by hand."
 )
 
 _BUT = "AND r.id <> ALL ({}::text[])"

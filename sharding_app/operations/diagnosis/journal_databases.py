@@ -155,7 +155,7 @@ def copies(look: Look) -> Iterator[Finding]:
 
 
 def deserted(look: Look) -> Iterator[Finding]:
-    """Report shards whose history is out of reach: DATABASE has lost that they lie there."""
+    """Report shards that have a home in two journals: one database has lost that they moved."""
     for further in look.further:
         if not (shards := further.deserted) or not _is_ours(further, look):
             continue
@@ -163,10 +163,11 @@ def deserted(look: Look) -> Iterator[Finding]:
         told = ", ".join(f"{kind}/{shard} in {journal_name(to)!r}" for kind, shard, to in shards[:MOST_TOLD])
         yield error(
             "D120", f"Homes had {counted(len(shards), 'shard')} in the journal {name!r}, and by the database of DATABASE "
-            f"{'it lies' if len(shards) == 1 else 'they lie'} in another one ({told}): DATABASE has lost their rows, or a "
-            f"move, with a failover or a restore. Their events in {name!r} are not read.", f"database {further.facts.alias!r}",
+            f"{'it lies' if len(shards) == 1 else 'they lie'} in another one ({told}): one of the two databases has lost a "
+            f"move, or DATABASE their rows, with a failover or a restore. Their events in {name!r} are not read.", f"database {further.facts.alias!r}",
             "Stop the nodes, and compare the events of these shards in both journals. Let the shard's row in DATABASE name the one "
-            "that has its history (UPDATE sharding_shard SET journal = ...).",
+            "that has its history (UPDATE sharding_shard SET journal = ...). If that is the one that it names already, let their rows "
+            "here have no home (UPDATE sharding_shard SET home = NULL, step = 'stopped', journal = '' ...).",
         )  # fmt: skip
 
 

@@ -822,9 +822,34 @@ def test_a_source_that_was_left_is_not_copied_again(both: Both) -> None:
         both.move("", shards=[3])
     assert both.run("", "SELECT FROM sharding_move") == []
     # As docs/journals.md says, where the source has the shard's last events.
-    both.run(THERE, "UPDATE sharding_shard SET home = NULL, journal = '' WHERE shard = 3")
+    both.run(THERE, "UPDATE sharding_shard SET home = NULL, step = 'stopped', journal = '' WHERE shard = 3")
     both.move("", shards=[3])
     assert both.stored("", {3}) == before
+
+
+def test_a_copy_that_comes_back_is_put_right_by_hand(both: Both) -> None:
+    """The journal has failed over, and lacks that the shard has left it, and that its copy was
+    deleted.
+    """
+    lies_there(both, [3])
+    epoch = a_home_takes(both, 3)
+    both.move("", shards=[3])
+    both.run("", "DELETE FROM sharding_move")
+    both.run(
+        THERE,
+        "UPDATE sharding_shard SET home = 'n-1', step = 'home', journal = '', epoch = %s WHERE shard = 3",
+        epoch,
+    )
+    stored = both.stored("", {3})
+    for _ in range(2):
+        with pytest.raises(CannotMove, match="one of the two databases has lost a move"):
+            both.move(shards=[3])
+        with pytest.raises(CannotMove, match="one of the two databases has lost a move"):
+            both.cancel()
+    # As docs/journals.md says.
+    both.run(THERE, "UPDATE sharding_shard SET home = NULL, step = 'stopped', journal = '' WHERE shard = 3")
+    both.move(shards=[3])
+    assert both.stored(THERE, {3}) == stored
 
 
 # -- What is refused ------------------------------------------------------------------------------
