@@ -27,7 +27,8 @@ from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.ports.journal import EventRow
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, ShardKey
 from sharding_app.protocol.journals import CLUSTERS_OWN
-from sharding_app.protocol.records import Lineage
+from sharding_app.protocol.moving import Wanted
+from sharding_app.protocol.records import Lineage, ShardRow
 from sharding_app.testing.simulation.move_seeds import has_moves
 from sharding_app.testing.simulation.promises import PromiseBroken
 
@@ -160,6 +161,21 @@ class JournalChecker:
         cluster.journals[key] = self._lie[key]
         cluster.moves[key] = cluster.moves[key]._replace(step="moved", closed_until=None)
         del self._lost[key]
+
+    def have_left(self, wanted: Wanted) -> None:
+        """Let an operator say that shards have left the journal to which they are to move, as
+        docs/journals.md has it. It has lost that they had, with a failover.
+        """
+        rows = self._world.servers[wanted.target].cluster.shards
+        for key in [(wanted.type, shard) for shard in wanted.shards]:
+            row = rows.get(key)
+            if (
+                wanted.target
+                and row is not None
+                and row.home is not None
+                and self.is_in(key) == wanted.source
+            ):
+                rows[key] = ShardRow(row.type, row.shard, row.epoch, None, "stopped")
 
     def committed(self, name: str, type_name: str, row: EventRow, writer: Incarnation) -> None:
         """Check promise 1 at a commit in a further journal."""

@@ -86,4 +86,6 @@ async def end_moves(world: World, type_name: str) -> None:
                 return
         elif await mover.move(wanted) or await mover.move(wanted, takes_back=True):
             continue
+        else:
+            world.where.have_left(wanted)
         await asyncio.sleep(AGAIN_SECONDS)
