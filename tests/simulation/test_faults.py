@@ -23,6 +23,8 @@ FINDS = (
 """A kind of fault, how long it lasts, and the mistake that it finds."""
 SEED = 0
 STORMS = range(12)
+ONCE_BROKEN = (63048, 64362)
+"""Storms that have broken a promise before something was mended."""
 
 
 def broken(faults: list[Fault], mistake: str = "") -> PromiseBroken | None:
@@ -67,7 +69,7 @@ def test_a_storm_has_its_seeds_faults_and_kinds_that_come_again() -> None:
 
 @pytest.mark.slow
 def test_storms_break_no_promise() -> None:
-    jobs = [Job(seed, 3 + seed % 3, direct=is_direct(seed), stormy=True) for seed in STORMS]
+    jobs = [Job(seed, 3 + seed % 3, direct=is_direct(seed), stormy=True) for seed in (*STORMS, *ONCE_BROKEN)]
     for result in run_all(jobs, os.cpu_count() or 1):
         assert result.broken is None, "\n".join([f"storm {result.seed}: {result.broken}", *result.trace])
         assert result.faults > len(schedule(result.seed, result.nodes)) + 3
