@@ -31,7 +31,7 @@ from sharding_app.entities.projections import projections
 from sharding_app.entities.registry import messages, registry
 from sharding_app.errors import DeclarationError
 from sharding_app.settings.live_updates import check_live_updates as check_live_updates
-from sharding_app.settings.load import MEMORY_LAYER, get_problems, get_settings
+from sharding_app.settings.load import MEMORY_LAYER, get_problems, get_settings, layer_entries
 from sharding_app.settings.schema import Settings
 
 CORE_LAYER = "channels_redis.core.RedisChannelLayer"
@@ -181,18 +181,17 @@ def check_databases(app_configs: Apps = None, **_: Any) -> Messages:
     if settings is None:
         return []
     found: Messages = []
-    journals = {f"JOURNALS'][{alias!r}": alias for alias in settings.further_journals}
-    for key, alias in {
-        "DATABASE": settings.database,
-        "LIFELINE_DATABASE": settings.lifeline_database,
-        **journals,
+    for name, alias in {
+        "SHARDING['DATABASE']": settings.database,
+        "SHARDING['LIFELINE_DATABASE']": settings.lifeline_database,
+        **{f"SHARDING['JOURNALS'][{alias!r}]": alias for alias in settings.further_journals},
     }.items():
         if alias not in connections:
             hint = f"Use one of the aliases in DATABASES: {', '.join(sorted(connections))}."
-            found.append(_error("E002", f"SHARDING[{key!r}] is {alias!r}, which is not in DATABASES.", hint))
+            found.append(_error("E002", f"{name} is {alias!r}, which is not in DATABASES.", hint))
         elif connections[alias].vendor != "postgresql":
             hint = "The app needs PostgreSQL 14 or newer. Use another alias."
-            text = f"SHARDING[{key!r}] is {alias!r}, which is {connections[alias].vendor}, not PostgreSQL."
+            text = f"{name} is {alias!r}, which is {connections[alias].vendor}, not PostgreSQL."
             found.append(_error("E002", text, hint))
     used = {settings.database, settings.lifeline_database, *settings.further_journals}
     used |= {each.database for each in projections.all().values() if each.database is not None}
@@ -238,7 +237,7 @@ def check_channel_layer(app_configs: Apps = None, **_: Any) -> Messages:
     if settings is None or settings.links == "direct":
         return []
     alias = settings.channel_layer
-    layer = getattr(django_settings, "CHANNEL_LAYERS", {}).get(alias)
+    layer = layer_entries().get(alias)
     if layer is None:
         hint = (
             f'Add it: CHANNEL_LAYERS = {{"{alias}": {{"BACKEND": "{PUBSUB_LAYER}", "CONFIG": {{"hosts": '
@@ -335,7 +334,7 @@ def check_clear_text(app_configs: Apps = None, **_: Any) -> Messages:
         return []
     found: Messages = []
     alias = settings.channel_layer
-    layer = getattr(django_settings, "CHANNEL_LAYERS", {}).get(alias) or {}
+    layer = layer_entries().get(alias) or {}
     hosts = (layer.get("CONFIG") or {}).get("hosts") or []
     if settings.links != "direct" and not settings.encrypt and any(map(_is_readable_redis, hosts)):
         text = f"CHANNEL_LAYERS[{alias!r}] is redis:// on another machine, and SHARDING['ENCRYPT'] is off."

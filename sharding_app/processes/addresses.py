@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 from django.conf import settings as django_settings
 
 from sharding_app.adapters.postgres.conninfo import from_django_settings
-from sharding_app.settings.load import get_settings
+from sharding_app.settings.load import get_settings, layer_entries
 
 LOOPBACK = "127.0.0.1"
 POSTGRES_PORT, REDIS_PORT = 5432, 6379
@@ -34,7 +34,7 @@ def redis_url() -> str:
     if get_settings().links == "direct":
         raise NoAddress("all links are direct, so no channel layer is used")
     alias = get_settings().channel_layer
-    layer: Mapping[str, Any] | None = getattr(django_settings, "CHANNEL_LAYERS", {}).get(alias)
+    layer: Mapping[str, Any] | None = layer_entries().get(alias)
     if layer is None:
         raise NoAddress(f"CHANNEL_LAYERS has no layer {alias!r}")
     host = (layer.get("CONFIG", {}).get("hosts") or ["redis://localhost:6379"])[0]

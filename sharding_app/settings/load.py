@@ -247,10 +247,15 @@ def _link_problems(settings: Settings) -> list[Problem]:
 _read: tuple[Settings, list[Problem]] | None = None
 
 
+def layer_entries() -> Mapping[str, Any]:
+    """Return the site's CHANNEL_LAYERS. A project without one may say None."""
+    return getattr(django_settings, "CHANNEL_LAYERS", None) or {}
+
+
 def _current() -> tuple[Settings, list[Problem]]:
     global _read
     if _read is None:
-        _read = read(getattr(django_settings, "SHARDING", {}), getattr(django_settings, "CHANNEL_LAYERS", {}))
+        _read = read(getattr(django_settings, "SHARDING", {}), layer_entries())
     return _read
 
 

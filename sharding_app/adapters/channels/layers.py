@@ -133,7 +133,7 @@ LEAN: dict[type, type] = {
 
 def make_layer(alias: str) -> Layer:
     """Return the layer to use for an alias. Raises InvalidChannelLayerError."""
-    config = channel_layers.configs.get(alias)
+    config = (channel_layers.configs or {}).get(alias)
     if config is None:
         if alias in channel_layers.backends:
             return channel_layers[alias]

@@ -42,7 +42,7 @@ from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.messages import NodeStats
 from sharding_app.protocol.records import Member
 from sharding_app.runtime.node.process import Process, WireRefused
-from sharding_app.settings.load import get_problems, get_settings
+from sharding_app.settings.load import get_problems, get_settings, layer_entries
 from sharding_app.settings.schema import Settings
 from sharding_app.wiring import entity_types, new_loop, placing
 
@@ -65,7 +65,7 @@ def gather(say: Say) -> Look:
     ]  # fmt: skip
     layer: LayerLook | None = None
     if settings.links != "direct":
-        config = getattr(django_settings, "CHANNEL_LAYERS", {}).get(settings.channel_layer) or {}
+        config = layer_entries().get(settings.channel_layer) or {}
         layer = LayerLook(
             alias=settings.channel_layer,
             backend=str(config.get("BACKEND", "")),

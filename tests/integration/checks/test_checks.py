@@ -35,7 +35,7 @@ from sharding_app.embedded import OwnPostgres
 from sharding_app.entities import identifiers
 from sharding_app.entities.projections import projections
 from sharding_app.entities.registry import messages, registry
-from sharding_app.settings.load import MEMORY_LAYER
+from sharding_app.settings.load import MEMORY_LAYER, get_settings
 from tests.integration.checks.pooler import Pooler
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "checks.md"
@@ -94,6 +94,20 @@ def test_e001_a_wrong_setting_silences_the_rest() -> None:
         assert checks.check_databases() == []
         assert checks.check_server(databases=["default"]) == []
         assert checks.check_deployment() == []
+
+
+def test_a_project_may_have_no_channel_layers() -> None:
+    with override_settings(CHANNEL_LAYERS=None, SHARDING={}):
+        assert checks.check_settings() == checks.check_channel_layer() == []
+        assert get_settings().links == "direct"
+    with override_settings(CHANNEL_LAYERS=None, SHARDING={"LINKS": "channels"}):
+        assert ids(checks.check_channel_layer()) == ["sharding.E003"]
+
+
+def test_e002_names_a_further_journal() -> None:
+    with override_settings(SHARDING={"JOURNALS": {"b": 1}}):
+        (message,) = checks.check_databases()
+        assert message.msg == "SHARDING['JOURNALS']['b'] is 'b', which is not in DATABASES."
 
 
 def test_e002_an_alias_that_is_missing_or_no_postgres(databases: Databases) -> None:
