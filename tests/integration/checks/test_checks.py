@@ -100,7 +100,7 @@ def test_a_project_may_have_no_channel_layers() -> None:
     with override_settings(CHANNEL_LAYERS=None, SHARDING={}):
         assert checks.check_settings() == checks.check_channel_layer() == []
         assert get_settings().links == "direct"
-    with override_settings(CHANNEL_LAYERS=None, SHARDING={"LINKS": "channels"}):
+    with override_settings(CHANNEL_LAYERS=None, SHARDING={"LINKS": "channel_layer"}):
         assert ids(checks.check_channel_layer()) == ["sharding.E003"]
 
 
