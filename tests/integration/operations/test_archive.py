@@ -213,6 +213,32 @@ def test_what_a_projection_has_not_passed_is_not_moved(tmp_path: Path) -> None:
     assert numbers("old-1") == list(range(1, 13))
 
 
+def test_events_that_were_put_back_keep_those_behind_them(tmp_path: Path) -> None:
+    """An import puts them back in a transaction that no projection has passed yet."""
+    execute("UPDATE sharding_type SET followed = true")
+    execute("UPDATE sharding_shard SET followed = true")
+    execute(
+        "INSERT INTO sharding_projection (id, name, version, type_ids, server) VALUES (1, 'shop.Sums', 1, %s, 's')",
+        [CART],
+    )
+    execute(
+        "INSERT INTO sharding_position (projection_id, first_slice, last_slice, position)"
+        " VALUES (1, 0, 127, pg_current_snapshot())"
+    )
+    first, second = tmp_path / "1.jsonl.gz", tmp_path / "2.jsonl.gz"
+    assert run("sharding_archive", *OLD, "--to", first, "--yes")["rows"] == 24
+    run("sharding_import", first)
+    execute(
+        "UPDATE sharding_snapshot p SET seq = 10, epoch = s.epoch FROM sharding_shard s"
+        " WHERE s.type_id = p.type_id AND s.shard = p.shard"
+    )
+    run("sharding_archive", *OLD, "--to", second, "--yes")
+    assert [numbers(f"old-{which}") for which in (1, 2, 3)] == [list(range(1, 13))] * 3
+    execute("UPDATE sharding_position SET position = pg_current_snapshot()")
+    assert run("sharding_archive", *OLD, "--to", tmp_path / "3.jsonl.gz", "--yes")["rows"] == 30
+    assert [numbers(f"old-{which}") for which in (1, 2, 3)] == [[11, 12]] * 3
+
+
 def test_an_archive_of_many_entities_tells_no_line_for_each(tmp_path: Path) -> None:
     """A job of cron would mail them."""
     execute(
