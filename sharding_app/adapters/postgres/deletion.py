@@ -550,6 +550,9 @@ class _Emptying:
     rows of nodes.
     """
 
+    _after = _after_snapshot = ""
+    "Events, and snapshots, of entities before these are deleted. Their index entries may be left."
+
     def __init__(
         self,
         cluster: Connection,
@@ -567,12 +570,25 @@ class _Emptying:
 
     def run(self, connection: Connection) -> None:
         """Delete what this database has."""
+        self._after = self._after_snapshot = ""
+        self.total = msgspec.structs.replace(self.total, whole=False)
+        if _rows(connection, "journal_partition", {"type_id": self._number}):
+            self._in_pieces(connection, self._snapshots)
+            emptied = self._emptied(connection)
+            self.total += emptied
+        self._in_pieces(connection, self._piece)
+
+    def _in_pieces(self, connection: Connection, piece: Callable[[Connection, int], Erasure | None]) -> None:
+        """Delete piece by piece, until nothing is left or there is no piece."""
         rows = self._rows_given or ROWS_AT_FIRST
-        self.total = msgspec.structs.replace(self.total, whole=False) + self._emptied(connection)
         while not self.total.whole:
             began = time.monotonic()
             with connection.transaction():
-                self.total += self._piece(connection, rows)
+                self._refuse(connection)
+                found = piece(connection, rows)
+            if found is None:
+                return
+            self.total += found
             self._progress(self.total)
             if self._rows_given is None:
                 rows = next_rows(rows, time.monotonic() - began)
@@ -583,28 +599,37 @@ class _Emptying:
             raise NodesAlive
 
     def _piece(self, connection: Connection, rows: int) -> Erasure:
-        self._refuse(connection)
-        params: dict[str, Any] = {"type_id": self._number, "rows": rows}
+        params: dict[str, Any] = {"type_id": self._number, "rows": rows, "after": self._after}
         first, bound = _one(connection, "journal_bound", params)
         if bound is None:
+            if (piece := self._snapshots(connection, rows)) is not None:
+                return piece
             query = "journal_remove_rest"
         else:
             query = "journal_remove_tail" if bound == first else "journal_remove"
             params["bound"] = bound
         events, snapshots, remembered, messages = _one(connection, query, params)
-        whole = bound is None and max(snapshots, remembered, messages) < rows
+        self._after = bound or self._after
+        whole = bound is None and max(remembered, messages) < rows
         return Erasure(events, snapshots, remembered, messages, whole)
 
+    def _snapshots(self, connection: Connection, rows: int) -> Erasure | None:
+        """Delete a piece of the snapshots; None: there are no more. They go before the events that
+        they cover: a snapshot beyond the last event would bring the entity back.
+        """
+        wanted = {"type_id": self._number, "rows": rows, "after": self._after_snapshot}
+        events, snapshots, last = _one(connection, "journal_remove_snapshots", wanted)
+        self._after_snapshot = last or self._after_snapshot
+        return Erasure(events, snapshots, whole=False) if snapshots else None
+
     def _emptied(self, connection: Connection) -> Erasure:
-        """Empty the partition of the type at once, if it has one and this role may: the server
+        """Empty the partition of the type at once, if this role may: the server
         drops its files, whatever their size. An empty partition stays, for the type may live again.
 
         Statements of all types wait behind our wait for the partition, so it is a short one. If the
         partition stays in use, the pieces do what is left.
         """
         wanted = {"type_id": self._number}
-        if not _rows(connection, "journal_partition", wanted):
-            return Erasure(whole=False)
         # No shard has a home, so that this stays the number of its events.
         events = _one(connection, "journal_events", wanted)[0]
         for _ in range(EMPTYING_TRIES):

@@ -1,10 +1,6 @@
--- The last piece of the events, with a piece of the snapshots, remembered ids and messages that are left.
+-- The last piece of the events, with a piece of the remembered ids and messages that are left.
 WITH events AS (
     DELETE FROM sharding_event WHERE type_id = %(type_id)s RETURNING 1
-), snapshots AS (
-    DELETE FROM sharding_snapshot s USING (
-        SELECT entity, seq FROM sharding_snapshot WHERE type_id = %(type_id)s ORDER BY entity, seq LIMIT %(rows)s
-    ) piece WHERE s.type_id = %(type_id)s AND s.entity = piece.entity AND s.seq = piece.seq RETURNING 1
 ), remembered AS (
     DELETE FROM sharding_remembered r USING (
         SELECT shard, entity FROM sharding_remembered WHERE type_id = %(type_id)s
@@ -16,5 +12,5 @@ WITH events AS (
     ) piece WHERE m.id = piece.id RETURNING 1
 )
 SELECT
-    (SELECT count(*) FROM events), (SELECT count(*) FROM snapshots), (SELECT count(*) FROM remembered),
+    (SELECT count(*) FROM events), 0, (SELECT count(*) FROM remembered),
     (SELECT count(*) FROM messages);
