@@ -157,6 +157,7 @@ def test_w001_poolers_usual_port(databases: Databases) -> None:
     databases({"default": {**POSTGRES, "PORT": 6432}, "direct": {**POSTGRES, "PORT": "5432"}})
     with override_settings(SHARDING={}):
         assert ids(checks.check_databases()) == ["sharding.W001"]
+        assert set(ids(checks.check_server(databases=["default"]))) == {"sharding.E008"}, "none listens there"
     with override_settings(SHARDING={"LIFELINE_DATABASE": "direct"}):
         assert checks.check_databases() == []
 
