@@ -11,7 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, connection, connections
+from django.core.handlers.base import BaseHandler
+from django.db import DatabaseError, OperationalError, connection, connections
 from django.test import Client, override_settings
 from django.urls import include, path
 from prometheus_client.parser import text_string_to_metric_families
@@ -19,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sharding_app.adapters.django.database import ReadTooLong
 from sharding_app.contrib.health_check import ShardingHealthCheck
 from sharding_app.errors import WrongContext
-from sharding_app.http import health, metrics
+from sharding_app.http import health, metrics, urls
 from sharding_app.operations.cache import Unreachable
 from sharding_app.operations.snapshot import MessageCounts, read_snapshot
 from sharding_app.operations.status import findings
@@ -335,6 +336,23 @@ def test_a_nodes_metrics_want_the_token_if_there_is_one(header: bytes, status: b
 @pytest.fixture
 def site(settings: Any) -> None:
     settings.ROOT_URLCONF = __name__
+
+
+@pytest.mark.usefixtures("site")
+def test_probes_need_no_transaction_and_no_login(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the project asks of its own views."""
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, "django.contrib.auth.middleware.LoginRequiredMiddleware"]
+    monkeypatch.setattr(health, "_was_ready", True)
+
+    def away(*_: object, **__: object) -> None:
+        raise OperationalError("the server is away")
+
+    monkeypatch.setattr(type(connections["default"]), "set_autocommit", away)
+    for name in ("alive", "ready", "startup"):
+        assert Client().get(f"/sharding/{name}").status_code == 200
+    for view in (each.callback for each in urls.urlpatterns):
+        assert BaseHandler().make_view_atomic(view) is view
 
 
 @pytest.mark.usefixtures("site")
