@@ -13,4 +13,7 @@ SELECT a.pid, coalesce(application_name, ''), coalesce(usename, ''), coalesce(st
     extract(epoch FROM clock_timestamp() - xact_start)::float8,
     backend_xmin IS NOT NULL AND datname = current_database(), coalesce(locks.tables, '')
 FROM pg_stat_activity a LEFT JOIN locks ON locks.pid = a.pid
-WHERE backend_type = 'client backend' AND a.pid <> pg_backend_pid();
+-- A role without pg_monitor sees neither kind nor state of other roles' sessions. Autovacuum has no user, and a sender of the
+-- log no database.
+WHERE (a.backend_type = 'client backend' OR a.backend_type IS NULL AND a.datid IS NOT NULL AND a.usesysid IS NOT NULL)
+    AND a.pid <> pg_backend_pid();
