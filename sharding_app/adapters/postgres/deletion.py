@@ -623,8 +623,8 @@ class _Emptying:
         return Erasure(events, snapshots, whole=False) if snapshots else None
 
     def _emptied(self, connection: Connection) -> Erasure:
-        """Empty the partition of the type at once, if this role may: the server
-        drops its files, whatever their size. An empty partition stays, for the type may live again.
+        """Empty the partition of the type at once, if this role may: the server drops its files,
+        whatever their size. An empty partition stays, for the type may live again.
 
         Statements of all types wait behind our wait for the partition, so it is a short one. If the
         partition stays in use, the pieces do what is left.

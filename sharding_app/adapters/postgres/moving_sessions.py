@@ -81,17 +81,13 @@ def rows_session(
 
 
 _SETTINGS = (
-    "SELECT set_config('statement_timeout', '0', false),"
-    " set_config('TimeZone', 'UTC', false), set_config('DateStyle', 'ISO, YMD', false), set_config('bytea_output', 'hex', false),"
+    "SELECT set_config('TimeZone', 'UTC', false), set_config('DateStyle', 'ISO, YMD', false), set_config('bytea_output', 'hex', false),"
     " set_config('idle_in_transaction_session_timeout', %s::text, false), set_config('tcp_user_timeout', %s::text, false),"
-    " set_config('tcp_keepalives_idle', %s::text, false), set_config('tcp_keepalives_interval', %s::text, false),"
-    " CASE WHEN current_setting('transaction_timeout', true) <> '0'"
-    " THEN set_config('transaction_timeout', '0', false) END"
+    " set_config('tcp_keepalives_idle', %s::text, false), set_config('tcp_keepalives_interval', %s::text, false)"
 )
-"""These hold against the settings of the role. A long copy is not ended by a time limit, nor is a
-comparison, which is one transaction; the setting for that is newer than our oldest server. A
-command that is frozen loses its locks, also where the server waits for it in the middle of an
-answer. Both databases write the same row as the same text.
+"""These hold against the settings of the role, as do those of `open_session`: no time limit ends a
+long copy. A command that is frozen loses its locks, also where the server waits for it in the
+middle of an answer. Both databases write the same row as the same text.
 """
 
 
