@@ -12,7 +12,7 @@ from typing import Any
 from django.contrib.admin.models import LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
-from django.db import DatabaseError, connections, transaction
+from django.db import DatabaseError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, re_path
@@ -20,6 +20,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 
+from sharding_app.adapters.django.database import without_transaction
 from sharding_app.admin import operator_actions
 from sharding_app.admin.model_admins import ReadOnlyAdmin
 from sharding_app.dashboard import live_route
@@ -62,7 +63,11 @@ class Views:
         return [
             path("", self._guarded(self.page), name="sharding_cluster_changelist"),
             path("live/", self._guarded(self.live), name="sharding_cluster_live"),
-            path("steer/<slug:action>/", _unbound(self._guarded(self.steer)), name="sharding_cluster_steer"),
+            path(
+                "steer/<slug:action>/",
+                without_transaction(self._guarded(self.steer)),
+                name="sharding_cluster_steer",
+            ),
             path("history/", self._guarded(self.history), name="sharding_cluster_steered"),
             path("<int:object_id>/change/", self._guarded(self.to_overview), name="sharding_cluster_change"),
             *own,
@@ -149,17 +154,6 @@ class Views:
             "site_name": self._site.name,
             "zone": timezone.get_current_timezone_name(),
         }
-
-
-def _unbound(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Keep the view out of transactions of the request, on any database.
-
-    The line of the history that comes before an action stays, whatever happens to the request. The
-    page says that an action is done behind its commit. A reset of rows elsewhere has two commits.
-    """
-    for alias in connections:
-        view = transaction.non_atomic_requests(using=alias)(view)
-    return view
 
 
 def socket_address(request: HttpRequest) -> str:

@@ -5,9 +5,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from django.db import connections, transaction
 from django.urls import path
 
+from sharding_app.adapters.django.database import without_transaction
 from sharding_app.http.health import alive, ready
 from sharding_app.http.metrics import metrics
 from sharding_app.http.pages import live_stream
@@ -15,18 +15,11 @@ from sharding_app.http.pages import live_stream
 app_name = "sharding"
 
 
-def _apart(view: Callable[..., Any]) -> Any:
-    """Keep a view out of ATOMIC_REQUESTS: it answers without the database, or is a coroutine."""
-    for alias in connections:
-        view = transaction.non_atomic_requests(using=alias)(view)
-    return view
-
-
 def _open(view: Callable[..., Any]) -> Any:
     """Keep Django's LoginRequiredMiddleware away too: a probe has no login, and metrics a token."""
-    apart = _apart(view)
-    apart.login_required = False
-    return apart
+    opened: Any = without_transaction(view)
+    opened.login_required = False
+    return opened
 
 
 urlpatterns = [
@@ -34,5 +27,5 @@ urlpatterns = [
     path("ready", _open(ready), name="ready"),
     path("alive", _open(alive), name="alive"),
     path("metrics", _open(metrics), name="metrics"),
-    path("live-pages", _apart(live_stream), name="live-pages"),
+    path("live-pages", without_transaction(live_stream), name="live-pages"),
 ]

@@ -1,6 +1,6 @@
 """The cluster's database (the alias in `SHARDING["DATABASE"]`), and bounded reads of it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -177,6 +177,18 @@ def holds_our_tables(connection: BaseDatabaseWrapper) -> bool:
     direct = getattr(settings, "SHARDING", {}).get("LIFELINE_DATABASE") or journal_alias()
     aliases = (journal_alias(), direct, *further_journals())
     return connection.vendor == "postgresql" and connection.alias in aliases
+
+
+def without_transaction(view: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep a view out of transactions of the request (ATOMIC_REQUESTS), on any database.
+
+    A probe answers without a database, and a coroutine can have no such transaction. The line of
+    the history that comes before an operator's action stays, whatever happens to the request. The
+    page says that an action is done behind its commit. A reset of rows elsewhere has two commits.
+    """
+    for alias in connections:
+        view = transaction.non_atomic_requests(using=alias)(view)
+    return view
 
 
 @contextmanager
