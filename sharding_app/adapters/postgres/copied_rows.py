@@ -23,8 +23,13 @@ NOTES_AT_ONCE = 2_000
 NOT_CLEARED = "not cleared"
 """Before the walk along the first table: what the target had is not deleted yet."""
 
-EVENT = "type_id, entity, seq, shard, epoch, name, version, payload, command_id, command, reply, partial, at"
-SNAPSHOT = "type_id, entity, seq, shard, epoch, state, at"
+COLUMNS = {
+    "event": "type_id, entity, seq, shard, epoch, name, version, payload, command_id, command, reply, partial, at",
+    "snapshot": "type_id, entity, seq, shard, epoch, state, at",
+}
+
+EACH = sql.SQL("")
+"""No condition: all rows."""
 
 Range = tuple[EntityId, int, int, ShardId]
 """An entity, the first and the last number of its rows that are meant, and its shard."""
@@ -116,21 +121,19 @@ class RowCopy:
 
     def _put(self, tables: Mapping[str, Sequence[Range]]) -> None:
         """Copy these rows as the source shows them now, in place of those that the target has."""
+        for table, ranges in tables.items():
+            selected = _select(table, self._type_id, ranges)
+            stage(self._source, selected, self._target, table, COLUMNS[table])
         with self._target.transaction():
             held = self._hold(self._shards_of([each for ranges in tables.values() for each in ranges]))
             for table, ranges in tables.items():
                 self._target.execute(QUERIES[f"copy_clear_{table}s"], _columns(self._type_id, ranges))
-                columns = {"event": EVENT, "snapshot": SNAPSHOT}[table]
-                selected = _select(
-                    table, columns, self._type_id,
-                    [(*each, held[each[3]]) for each in ranges],
-                )  # fmt: skip
-                pipe(self._source, selected, self._target, table, columns)
+                unstage(self._target, table, COLUMNS[table], self._type_id, held)
 
     def clear(self) -> int:
         """Delete what the target has of the shards; return the number of rows."""
         deleted = 0
-        for table in ("event", "snapshot"):
+        for table in COLUMNS:
             for ranges in self._walk(self._target, table):
                 with self._target.transaction():
                     self._hold(self._shards_of(ranges))
@@ -159,19 +162,19 @@ class RowCopy:
         """Compare all rows, as one snapshot of the source shows them. Raises Different."""
         with self._source.transaction():
             self._source.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            # The whole of the target is read meanwhile.
-            self._source.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             while self._apply_in_snapshot():
                 pass
-            for table in ("event", "snapshot"):
-                number = 0
-                for ranges in self._walk(self._source, table):
-                    number += self._same(table, ranges)
-                copied = sum(
-                    self._digest(self._target, table, ranges)[0] for ranges in self._walk(self._target, table)
-                )
-                if copied != number:
-                    raise Different(_DIFFERENT.format(table, number, copied))
+            numbers = {
+                table: sum(self._same(table, ranges) for ranges in self._walk(self._source, table))
+                for table in COLUMNS
+            }
+        # The target is read as a whole, which may take long, and only this command writes it.
+        for table, number in numbers.items():
+            copied = sum(
+                self._digest(self._target, table, ranges)[0] for ranges in self._walk(self._target, table)
+            )
+            if copied != number:
+                raise Different(_DIFFERENT.format(table, number, copied))
 
     def _same(self, table: str, ranges: Sequence[Range]) -> int:
         here, there = (self._digest(each, table, ranges) for each in (self._source, self._target))
@@ -205,25 +208,23 @@ def _merged(ranges: Sequence[Range]) -> list[Range]:
     return found
 
 
-def _select(
-    table: str, columns: str, type_id: int, given: Sequence[tuple[EntityId, int, int, ShardId, Epoch]]
-) -> sql.Composed:
-    """Return the statement that reads rows of ranges, with other shards and epochs."""
-    chosen = {"shard": sql.SQL("r.shard"), "epoch": sql.SQL("r.epoch")}
+def _select(table: str, type_id: int, ranges: Sequence[Range]) -> sql.Composed:
+    """Return the statement that reads rows of ranges, with their present shards, without epochs."""
+    chosen = {"shard": sql.SQL("r.shard"), "epoch": sql.SQL("0::bigint")}
     return sql.SQL(
-        "SELECT {columns} FROM unnest({entities}::text[], {firsts}::bigint[], {lasts}::bigint[], {shards}::integer[],"
-        " {epochs}::bigint[]) AS r (entity, first, last, shard, epoch)"
+        "SELECT {columns} FROM unnest({entities}::text[], {firsts}::bigint[], {lasts}::bigint[], {shards}::integer[])"
+        " AS r (entity, first, last, shard)"
         " JOIN {table} e ON e.type_id = {type_id} AND e.entity = r.entity AND e.seq BETWEEN r.first AND r.last"
     ).format(
         columns=sql.SQL(", ").join(
-            chosen.get(each) or sql.SQL("e.") + sql.Identifier(each) for each in columns.split(", ")
+            chosen.get(each) or sql.SQL("e.") + sql.Identifier(each) for each in COLUMNS[table].split(", ")
         ),
         table=sql.Identifier(f"sharding_{table}"),
         type_id=sql.Literal(type_id),
         **dict(
             zip(
-                ("entities", "firsts", "lasts", "shards", "epochs"),
-                (sql.Literal(list(each)) for each in zip(*given, strict=True)),
+                ("entities", "firsts", "lasts", "shards"),
+                (sql.Literal(list(each)) for each in zip(*ranges, strict=True)),
                 strict=True,
             )
         ),
@@ -231,7 +232,7 @@ def _select(
 
 
 def select_of_shards(
-    table: str, columns: str, type_id: int, held: Mapping[ShardId, Epoch], condition: sql.Composable
+    table: str, columns: str, type_id: int, held: Mapping[ShardId, Epoch], condition: sql.Composable = EACH
 ) -> sql.Composed:
     """Return the statement that reads all rows of shards, with other epochs."""
     return sql.SQL(
@@ -250,13 +251,34 @@ def select_of_shards(
     )
 
 
-def pipe(source: Connection, selected: sql.Composed, target: Connection, table: str, columns: str) -> None:
-    """Lead the rows of a statement into a table of the other database."""
+def stage(source: Connection, selected: sql.Composed, target: Connection, table: str, columns: str) -> None:
+    """Lead the rows of a statement into a temporary table of the target's session, which is empty
+    before. While the source or this process has to answer, no lock is held that a node or the
+    coordinator waits for.
+    """
+    staged, like = (sql.Identifier(each) for each in (f"sharding_staged_{table}", f"sharding_{table}"))
+    target.execute(sql.SQL("CREATE TEMP TABLE IF NOT EXISTS {} (LIKE {})").format(staged, like))
+    target.execute(sql.SQL("TRUNCATE pg_temp.{}").format(staged))
     out = sql.SQL("COPY ({}) TO STDOUT (FORMAT binary)").format(selected)
-    into = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
-        sql.Identifier(f"sharding_{table}"),
-        sql.SQL(", ").join(sql.Identifier(each) for each in columns.split(", ")),
-    )
+    into = sql.SQL("COPY pg_temp.{} ({}) FROM STDIN (FORMAT binary)").format(staged, _listed(columns))
     with source.cursor().copy(out) as reading, target.cursor().copy(into) as writing:
         for block in reading:
             writing.write(block)
+
+
+def unstage(
+    target: Connection, table: str, columns: str, type_id: int, held: Mapping[ShardId, Epoch],
+    condition: sql.Composable = EACH,
+) -> None:  # fmt: skip
+    """Put the staged rows of these shards into the table itself, with the epochs that are held."""
+    target.execute(
+        sql.SQL("INSERT INTO {} ({}) {}").format(
+            sql.Identifier(f"sharding_{table}"),
+            _listed(columns),
+            select_of_shards(f"staged_{table}", columns, type_id, held, condition),
+        )
+    )
+
+
+def _listed(columns: str) -> sql.Composed:
+    return sql.SQL(", ").join(sql.Identifier(each) for each in columns.split(", "))

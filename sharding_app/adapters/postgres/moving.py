@@ -33,12 +33,14 @@ from psycopg import sql
 
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.copied_rows import (
+    EACH,
     NOT_CLEARED,
     NOTES_AT_ONCE,
     Different,
     RowCopy,
-    pipe,
     select_of_shards,
+    stage,
+    unstage,
 )
 from sharding_app.adapters.postgres.deletion import UnknownTypes
 from sharding_app.adapters.postgres.further_journals import (
@@ -577,15 +579,12 @@ class _Move(_Remains):
         """
         tables = (
             (messages, "message", MESSAGE, sql.SQL("AND r.epoch IS NOT NULL")),
-            ("remembered", "remembered", REMEMBERED, sql.SQL("")),
-            ("taken", "taken", MARK, sql.SQL("")),
+            ("remembered", "remembered", REMEMBERED, EACH),
+            ("taken", "taken", MARK, EACH),
         )
         for table, into, columns, condition in tables:
-            staged, like = (sql.Identifier(each) for each in (f"sharding_staged_{into}", f"sharding_{into}"))
-            self._target.execute(sql.SQL("CREATE TEMP TABLE IF NOT EXISTS {} (LIKE {})").format(staged, like))
-            self._target.execute(sql.SQL("TRUNCATE pg_temp.{}").format(staged))
             selected = select_of_shards(table, columns, self._type_id, dict.fromkeys(shards, 0), condition)
-            pipe(source, selected, self._target, f"staged_{into}", columns)
+            stage(source, selected, self._target, into, columns)
 
         def put() -> None:
             self._target.execute("LOCK TABLE sharding_taken IN SHARE ROW EXCLUSIVE MODE")
@@ -593,8 +592,8 @@ class _Move(_Remains):
             self._clear_rest(shards)
             self._left_out = [own for own, *_ in self._of_one_key()]
             for _, into, columns, _ in tables:
-                but = sql.SQL(_BUT).format(sql.Literal(self._left_out)) if into == "message" else sql.SQL("")
-                self._unstage(into, columns, held, but)
+                but = sql.SQL(_BUT).format(sql.Literal(self._left_out)) if into == "message" else EACH
+                unstage(self._target, into, columns, self._type_id, held, but)
             self._target.execute(
                 QUERIES["move_settle_marks"],
                 {"type_id": self._type_id, "shards": list(shards), "partly": PARTLY_ELSEWHERE},
@@ -608,16 +607,6 @@ class _Move(_Remains):
         self._target.execute(QUERIES["move_clear_messages"], named)
         self._target.execute(QUERIES["move_clear_remembered"], named)
         self._target.execute(QUERIES["move_clear_marks"], named)
-
-    def _unstage(
-        self, table: str, columns: str, held: Mapping[ShardId, Epoch], condition: sql.Composable
-    ) -> None:
-        statement = sql.SQL("INSERT INTO {} ({}) {}").format(
-            sql.Identifier(f"sharding_{table}"),
-            sql.SQL(", ").join(sql.Identifier(each) for each in columns.split(", ")),
-            select_of_shards(f"staged_{table}", columns, self._type_id, held, condition),
-        )
-        self._target.execute(statement)
 
     def _of_one_key(self) -> list[tuple[str, str, bool]]:
         """Return staged timers that come to the cluster's own database, with those of the same keys
@@ -650,7 +639,8 @@ class _Move(_Remains):
         self._target.execute("DELETE FROM sharding_message WHERE id = ANY (%s)", [gone])
         come = {own for own, _, is_later in found if is_later} | set(self._left_out)
         come -= {own for own, _, is_later in found if not is_later}
-        self._unstage("message", MESSAGE, raised, sql.SQL("AND r.id = ANY ({})").format(sql.Literal([*come])))
+        of_these = sql.SQL("AND r.id = ANY ({})").format(sql.Literal([*come]))
+        unstage(self._target, "message", MESSAGE, self._type_id, raised, of_these)
 
     def _clear_rest_held(self, shards: Sequence[ShardId]) -> None:
         with self._target.transaction():

@@ -10,9 +10,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import psycopg
 import pytest
 
+from sharding_app.adapters.postgres import moving_sessions
+from sharding_app.adapters.postgres.copied_rows import RowCopy
 from sharding_app.protocol.moving import CannotMove
 from tests.integration.adapters.postgres import test_moving
 from tests.integration.adapters.postgres.test_moving import IDS, THERE, Both
@@ -44,9 +48,9 @@ OPEN = (
 
 
 @contextmanager
-def stopped(both: Both, at: int) -> Iterator[subprocess.Popen[bytes]]:
+def stopped(both: Both, at: int, target: str = THERE) -> Iterator[subprocess.Popen[bytes]]:
     """Give the command's process once it has stopped, at the row of that number."""
-    given = both.params[""], THERE, {THERE: both.params[THERE]}, at
+    given = both.params[""], target, {THERE: both.params[THERE]}, at
     process = subprocess.Popen([sys.executable, "-c", COMMAND, json.dumps(given)])
     try:
         _, status = os.waitpid(process.pid, os.WUNTRACED)
@@ -93,3 +97,41 @@ def test_a_command_that_is_stopped_while_it_sends_rows(both: Both, large: bool) 
         assert process.poll() is None
     assert both.move()[-1] == "done"
     assert both.stored(THERE) == before
+
+
+def test_a_command_that_is_stopped_on_the_way_back_holds_no_shard(both: Both) -> None:
+    """The rows of shards in DATABASE are those in which the coordinator writes homes."""
+    both.fill("", IDS[:20])
+    both.move()
+    both.delete()
+    before = both.stored(THERE)
+    with stopped(both, 3, "") as process:
+        until(lambda: not both.run(THERE, OPEN), 30, "the source has ended its transaction")
+        ((pid, *waits),) = both.run("", OPEN)
+        assert waits == ["active", "ClientRead"]
+        both.run("", "SELECT FROM sharding_shard FOR UPDATE NOWAIT")
+        both.run("", "SELECT FROM sharding_type FOR UPDATE NOWAIT")
+        both.run("", "SELECT pg_terminate_backend(%s)", pid)
+        until(lambda: not both.run("", OPEN), 30, "the target has ended it too")
+        assert process.poll() is None
+    assert both.move("")[-1] == "done"
+    assert both.stored("") == before
+
+
+def test_a_command_that_is_stopped_in_the_comparison_keeps_no_snapshot(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """VACUUM of the source could remove nothing until the process is found."""
+    both.fill("", IDS[:10])
+    digest = RowCopy._digest
+
+    def stands_still(*args: Any) -> tuple[int, str]:
+        until(lambda: not both.run("", OPEN), 30, "the source has ended its transaction")
+        return digest(*args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(moving_sessions, "IDLE_SECONDS", 1)
+        patched.setattr(RowCopy, "_digest", stands_still)
+        with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
+            both.move()
+    assert both.move()[-1] == "done"
