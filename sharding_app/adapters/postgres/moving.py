@@ -523,7 +523,9 @@ class _Move(_Remains):
 
     def _close(self, shards: Sequence[ShardId], seconds: float) -> None:
         values = {"type_id": self._type_id, "shards": list(shards), "seconds": seconds}
-        self._cluster.execute(QUERIES["move_close"], values)
+        # An append in a transaction of the application holds a shard's row to the end of that one.
+        close = partial(self._cluster.execute, QUERIES["move_close"], values)
+        briefly(self._cluster, close, TRIES_WHILE_CLOSED)
 
     def _renew(self, shards: Sequence[ShardId], seconds: float) -> list[ShardId]:
         values = {"type_id": self._type_id, "shards": list(shards), "seconds": seconds}
