@@ -23,7 +23,7 @@ removed only when the row is gone from all journals.
 """
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -154,18 +154,20 @@ def move_shards(
                 )
                 move = _Move(wanted, journal, lying, cluster, source, entered, by, names)
                 yield from move.run(at_once)
-        _settle(cluster, wanted.type_id, type_name, conninfo, further, names)
+        _settle(cluster, wanted.type_id, type_name, conninfo, further, names, needed=wanted.shards or None)
 
 
 def settle_moves(
     conninfo: Conninfo, further: Further, type_name: str, *, gone: str | None = None,
-    names: Callable[[str], str] = str,
+    names: Callable[[str], str] = str, needed: Collection[str] | None = None,
 ) -> None:  # fmt: skip
     """End what a call that was stopped has left undone behind its last switch, but not in a journal
-    that is `gone` for good. Raises as `move_shards`.
+    that is `gone` for good. `needed`: the journals that have to answer; None: all. Raises as
+    `move_shards`.
     """
     with session(CLUSTERS_OWN, conninfo, further) as cluster:
-        _settle(cluster, _be_alone(cluster, type_name), type_name, conninfo, further, names, gone)
+        number = _be_alone(cluster, type_name)
+        _settle(cluster, number, type_name, conninfo, further, names, gone, needed=needed)
 
 
 def cancel(
@@ -687,10 +689,10 @@ class _Move(_Remains):
 
 def _settle(
     cluster: Connection, type_id: int, type_name: str, conninfo: Conninfo, further: Further,
-    names: Callable[[str], str], gone: str | None = None,
+    names: Callable[[str], str], gone: str | None = None, *, needed: Collection[str] | None = None,
 ) -> None:  # fmt: skip
     """Let former journals of shards say so, and note nothing more of the type where none is left to
-    be copied.
+    be copied. A journal that is down and not `needed` is left to a later call.
     """
     # The switch of a former call is visible, and the standby may lack it: its session was ended.
     secure(cluster)
@@ -700,10 +702,14 @@ def _settle(
     ).fetchall():
         if journal == gone:
             continue
-        with rows_session(journal, conninfo, further, type_id, type_name, names) as source:
-            _leave(cluster, source, type_id, type_name, journal, names)
-            if not copying:
-                briefly(source, partial(_unwatch, source, type_id))
+        try:
+            with rows_session(journal, conninfo, further, type_id, type_name, names) as source:
+                _leave(cluster, source, type_id, type_name, journal, names)
+                if not copying:
+                    briefly(source, partial(_unwatch, source, type_id))
+        except JournalDown:
+            if needed is None or journal in needed:
+                raise
 
 
 def _leave(

@@ -175,7 +175,8 @@ class Command(DatabaseCommand):
         def delete(where: Conninfo) -> Erasure:
             if gone is not None:
                 refuse_answering(gone, further, journal_name)
-            settle_moves(where, further, name, gone=gone, names=journal_name)
+            needed = {each.source for each in left}
+            settle_moves(where, further, name, gone=gone, names=journal_name, needed=needed)
             return delete_left_copies(
                 where, further, name, shards, signed("sharding_move_journal"),
                 lambda done: progress(f"{amount(done)} deleted"), gone=gone, names=journal_name,

@@ -12,9 +12,10 @@ import pytest
 
 from sharding_app.adapters.postgres import left_copies, moving, partitioning
 from sharding_app.adapters.postgres.deletion import ShardsMove, remove_journal
+from sharding_app.adapters.postgres.further_journals import JournalDown
 from sharding_app.adapters.postgres.joined_journals import Journals
 from sharding_app.adapters.postgres.left_copies import NotDeleted, delete_left_copies, erase_in_copies
-from sharding_app.adapters.postgres.moving import move_shards
+from sharding_app.adapters.postgres.moving import move_shards, settle_moves
 from sharding_app.adapters.postgres.partitioning import CannotPartition, change_layout
 from sharding_app.adapters.postgres.partitioning import cancel as cancel_layout
 from sharding_app.management.commands.sharding_remove_journal import Command
@@ -226,3 +227,35 @@ def test_no_move_begins_beside_a_change_of_the_layout(both: Both, monkeypatch: p
     finally:
         changes.close()
         assert cancel_layout(both.params[""], "me")
+
+
+def test_a_move_waits_for_an_append_in_a_transaction_of_the_application(both: Both) -> None:
+    """`persist(in_transaction=)` holds the row of a shard to the end of that transaction."""
+    both.fill("", IDS[:10])
+    steps = move_shards(both.params[""], further(both), TYPE, THERE, None, "me", names=alias)
+    while next(steps).name != "compared":
+        pass
+    with psycopg.connect(**both.params[""]) as application:
+        application.execute(
+            "INSERT INTO sharding_event (type_id, entity, seq, shard, epoch, name, version, payload)"
+            " SELECT 1, entity, 6, shard, epoch, 'Added', 1, '{}' FROM sharding_event WHERE entity = %s AND seq = 1",
+            [IDS[0]],
+        )
+        with pytest.raises(CannotMove, match="in use at each of"):
+            list(steps)
+    assert both.move()[-1] == "done"
+    assert len(both.run(THERE, "SELECT FROM sharding_event WHERE entity = %s", IDS[0])) == 6
+
+
+def test_a_journal_in_which_other_shards_left_a_copy_may_be_down(both: Both) -> None:
+    both.fill("", IDS[:10])
+    both.run(
+        "",
+        "INSERT INTO sharding_move (type_id, shard, source, target, step) VALUES (1, 7, 'journal_c', '', 'moved')",
+    )
+    down = further(both) | {"journal_c": both.params[THERE] | {"port": 1}}
+    steps = list(move_shards(both.params[""], down, TYPE, THERE, [1, 2], "me", names=alias))
+    assert steps[-1].name == "done"
+    settle_moves(both.params[""], down, TYPE, names=alias, needed={""})
+    with pytest.raises(JournalDown):
+        settle_moves(both.params[""], down, TYPE, names=alias)
