@@ -33,18 +33,29 @@ BEGIN
     UPDATE @schema@.sharding_shard s SET epoch = s.epoch + 1, home = NULL, updated_at = clock_timestamp(),
             step = CASE s.step WHEN 'copied' THEN 'copied' ELSE 'stopped' END
         WHERE s.type_id = of_type AND s.shard = ANY (changed);
-    INSERT INTO @schema@.sharding_shard (type_id, shard, epoch, step, followed)
-        SELECT DISTINCT ON (moving.later) of_type, moving.later, s.epoch, s.step, s.followed
-        FROM (
-            SELECT r.shard, (place.hash
-                % @schema@.sharding_modulus_v1(place.hash, number, wanted, resized))::integer AS later
-            FROM @schema@.sharding_remembered r
-            CROSS JOIN LATERAL (SELECT @schema@.sharding_hash_v1(r.entity) AS hash) place
-            WHERE r.type_id = of_type AND r.shard = ANY (changed)
-        ) moving
-        JOIN @schema@.sharding_shard s ON s.type_id = of_type AND s.shard = moving.shard
-        ORDER BY moving.later, s.epoch DESC
-        ON CONFLICT DO NOTHING;
+    WITH hashed AS MATERIALIZED (
+        SELECT r.shard, r.entity, @schema@.sharding_hash_v1(r.entity) AS hash
+        FROM @schema@.sharding_remembered r
+        WHERE r.type_id = of_type AND r.shard = ANY (changed)
+    ), moving AS MATERIALIZED (
+        SELECT h.shard, h.entity,
+            (h.hash % @schema@.sharding_modulus_v1(h.hash, number, wanted, resized))::integer AS later
+        FROM hashed h
+    ), added AS (
+        INSERT INTO @schema@.sharding_shard (type_id, shard, epoch, step, followed)
+        SELECT DISTINCT ON (m.later) of_type, m.later, s.epoch, s.step, s.followed
+        FROM moving m JOIN @schema@.sharding_shard s ON s.type_id = of_type AND s.shard = m.shard
+        ORDER BY m.later, s.epoch DESC
+        ON CONFLICT DO NOTHING
+        RETURNING shard, epoch
+    ), later AS MATERIALIZED (
+        SELECT a.shard, a.epoch FROM added a
+        UNION ALL
+        SELECT s.shard, s.epoch FROM @schema@.sharding_shard s WHERE s.type_id = of_type
+    )
+    UPDATE @schema@.sharding_remembered r SET shard = l.shard, epoch = l.epoch
+        FROM moving m JOIN later l ON l.shard = m.later
+        WHERE r.type_id = of_type AND r.shard = m.shard AND r.entity = m.entity AND m.later <> m.shard;
     groups := least(t.number_of_shards, NULLIF(t.shards_wanted, 0), number, NULLIF(wanted, 0));
     UPDATE @schema@.sharding_shard s SET journal = lived.journal
         FROM @schema@.sharding_shard lived
@@ -57,21 +68,25 @@ BEGIN
         WHERE s.type_id = of_type AND s.shard = ANY (changed) AND s.journal <> ''
         ORDER BY place.shard, s.epoch DESC
         ON CONFLICT DO NOTHING;
-    UPDATE @schema@.sharding_remembered r SET shard = s.shard, epoch = s.epoch
-        FROM @schema@.sharding_shard s
-        WHERE r.type_id = of_type AND r.shard = ANY (changed) AND s.type_id = of_type
-            AND s.shard = @schema@.sharding_hash_v1(r.entity)
-                % @schema@.sharding_modulus_v1(@schema@.sharding_hash_v1(r.entity), number, wanted, resized)
-            AND s.shard <> r.shard;
     -- Also those of an append that was waited for.
-    UPDATE @schema@.sharding_message m
-        SET shard = @schema@.sharding_hash_v1(m.entity)
-            % @schema@.sharding_modulus_v1(@schema@.sharding_hash_v1(m.entity), number, wanted, resized)
-        WHERE m.type_id = of_type AND m.shard = ANY (changed);
-    UPDATE @schema@.sharding_taken m
-        SET shard = @schema@.sharding_hash_v1(m.entity)
-            % @schema@.sharding_modulus_v1(@schema@.sharding_hash_v1(m.entity), number, wanted, resized)
-        WHERE m.type_id = of_type AND m.shard = ANY (changed);
+    WITH hashed AS MATERIALIZED (
+        SELECT m.id, m.shard, @schema@.sharding_hash_v1(m.entity) AS hash
+        FROM @schema@.sharding_message m
+        WHERE m.type_id = of_type AND m.shard = ANY (changed)
+    ), moving AS MATERIALIZED (
+        SELECT h.id, h.shard, h.hash % @schema@.sharding_modulus_v1(h.hash, number, wanted, resized) AS later FROM hashed h
+    )
+    UPDATE @schema@.sharding_message m SET shard = g.later
+        FROM moving g WHERE m.id = g.id AND g.later <> g.shard;
+    WITH hashed AS MATERIALIZED (
+        SELECT m.id, m.shard, @schema@.sharding_hash_v1(m.entity) AS hash
+        FROM @schema@.sharding_taken m
+        WHERE m.type_id = of_type AND m.shard = ANY (changed)
+    ), moving AS MATERIALIZED (
+        SELECT h.id, h.shard, h.hash % @schema@.sharding_modulus_v1(h.hash, number, wanted, resized) AS later FROM hashed h
+    )
+    UPDATE @schema@.sharding_taken m SET shard = g.later
+        FROM moving g WHERE m.id = g.id AND g.later <> g.shard;
     UPDATE @schema@.sharding_type y SET
             number_of_shards = number, shards_wanted = wanted, groups_resized = resized, shards_revision = revision,
             declared_shards = ARRAY(
