@@ -61,8 +61,8 @@ class Command(OperatorCommand):
         )  # fmt: skip
 
     async def _ask(self, store: ClusterStore, config: TypeConfig, wanted: int) -> None:
-        if config.wanted == wanted:
-            return  # it goes on, and is waited for
+        if wanted == (config.wanted or config.number_of_shards):
+            return  # it goes on, or it is done and a standby may lack it: `_wait` waits for that
         if why := why_refused(config, wanted):
             raise refused(why)
         if apart := await _lie_apart(store, config, wanted):

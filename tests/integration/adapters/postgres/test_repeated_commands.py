@@ -428,9 +428,14 @@ def test_new_numbers_are_told_once_the_standby_has_them(
 
     store: Any = SimpleNamespace(types=types, workers=workers)
 
+    async def resize(seconds: float) -> TypeConfig:
+        command = sharding_resize.Command()
+        await command._ask(store, config, SHARDS)
+        return await command._wait(store, TYPE, SHARDS, seconds)
+
     def work(seconds: float = SECONDS) -> object:
         if name == "resize":
-            return asyncio.run(sharding_resize.Command()._wait(store, TYPE, SHARDS, seconds))
+            return asyncio.run(resize(seconds))
         return asyncio.run(sharding_rescale.Command()._wait(store, numbers.type, 3, seconds))
 
     assert work() in (config, numbers)
