@@ -160,14 +160,38 @@ BEGIN
 END
 $force$;
 
--- Opens the shards whose closing has lapsed: the command that moves them to another journal has stopped.
+-- Opens the shards whose closing has lapsed: the command that moves them to another journal has stopped. If its transaction
+-- still stands ten seconds later, its session is ended: over a Unix socket no time limit ends one that waits for a process
+-- that takes no rows. The role is that of the login, as where a dead node is buried.
 CREATE FUNCTION @schema@.sharding_open_lapsed_v1(my_term bigint)
 RETURNS TABLE (type text, shard integer, target text) LANGUAGE plpgsql AS $open$
 #variable_conflict use_column
 DECLARE
     types integer[];
+    lapsed timestamptz;
+    acting_as text := current_setting('role');
+    found record;
 BEGIN
     PERFORM @schema@.sharding_guard_v1(my_term);
+    SELECT min(m.closed_until) INTO lapsed FROM @schema@.sharding_move m WHERE m.step = 'closed';
+    IF lapsed < clock_timestamp() - interval '10 seconds' THEN
+        PERFORM set_config('role', 'none', true);
+        FOR found IN
+            SELECT a.pid FROM pg_stat_activity a
+            WHERE a.datname = current_database() AND a.application_name = 'sharding//moving' AND a.xact_start < lapsed
+                AND EXISTS (
+                    SELECT FROM pg_locks held
+                    WHERE held.pid = a.pid AND held.relation = '@schema@.sharding_type'::regclass
+                        AND held.mode = 'RowShareLock')
+        LOOP
+            BEGIN
+                PERFORM pg_terminate_backend(found.pid);
+            EXCEPTION WHEN insufficient_privilege THEN
+                RAISE DEBUG 'sharding: process % holds up closed shards and may not be ended', found.pid;
+            END;
+        END LOOP;
+        PERFORM set_config('role', acting_as, true);
+    END IF;
     -- The rows of types first, as a command does that closes shards.
     types := ARRAY(
         SELECT t.id FROM @schema@.sharding_type t

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -135,3 +135,33 @@ def test_a_command_that_is_stopped_in_the_comparison_keeps_no_snapshot(
         with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
             both.move()
     assert both.move()[-1] == "done"
+
+
+def test_the_coordinator_ends_a_session_that_keeps_a_lapsed_shard_closed(both: Both) -> None:
+    """Over a Unix socket no time limit ends one that sends to a process that is stopped. Another
+    move, which reads for hours, goes on.
+    """
+    both.run("", "INSERT INTO sharding_coordinator (term) VALUES (1) ON CONFLICT (id) DO UPDATE SET term = 1")
+    named = both.params[""] | {"application_name": "sharding//moving"}
+    with psycopg.connect(**named) as stopped_one, psycopg.connect(**named) as other:
+        stopped_one.execute("SELECT FROM sharding_type WHERE id = 1 FOR NO KEY UPDATE")
+        other.execute("SELECT FROM sharding_type")
+        both.run(
+            "",
+            "INSERT INTO sharding_move (type_id, shard, source, target, step, closed_until)"
+            " VALUES (1, 3, '', %s, 'closed', clock_timestamp())",
+            THERE,
+        )
+        both.run("", "SET lock_timeout = '100ms'")
+
+        def opened() -> bool:
+            with suppress(psycopg.errors.LockNotAvailable):
+                assert both.run("", "SELECT * FROM sharding_open_lapsed_v1(1)") == [("shop.Cart", 3, THERE)]
+                return True
+            return False
+
+        assert not opened()
+        until(opened, 30, "the shard is open")
+        with pytest.raises(psycopg.OperationalError):
+            stopped_one.execute("SELECT")
+        assert other.execute("SELECT 1").fetchone() == (1,)
