@@ -153,7 +153,7 @@ def cluster_families(rows: ClusterSnapshot) -> list[Family]:
     for each in rows.shards:
         state = each.step if each.home is None or each.home in known else "lost"
         shards[each.type, state] += each.shards
-    leader = rows.coordinator.incarnation in known
+    leader = rows.has_coordinator
     return [
         Family(
             "sharding_nodes", "gauge", "Nodes, by state.",

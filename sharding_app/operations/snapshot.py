@@ -158,6 +158,11 @@ class ClusterSnapshot:
     "Moves have made copies of shards' events in other journals."
 
     @property
+    def has_coordinator(self) -> bool:
+        """Whether the coordinator's node holds a lock. Of nodes that all die, the rows stay."""
+        return any(each.incarnation == self.coordinator.incarnation and each.locks for each in self.members)
+
+    @property
     def moving(self) -> int:
         """Shards that are handed over."""
         return sum(each.shards for each in self.shards if each.step == "handoff")

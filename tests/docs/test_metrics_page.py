@@ -64,6 +64,7 @@ def of_the_site() -> Described:
         types=[TypeRow(1, RESIZED, datetime(2026, 1, 1, tzinfo=UTC))],
         shards=[ShardGroup(type="shop.Cart", step="stopped", home=None, shards=1)],
         coordinator=CoordinatorRow(1, None),
+        has_coordinator=False,
         events=1,
         messages=1,
         message_counts=[MessageCounts(type="shop.Cart")],

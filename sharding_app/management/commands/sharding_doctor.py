@@ -56,7 +56,7 @@ class Command(LookingCommand):
 
 
 def exit_code(look: Look, findings: list[Finding]) -> int:
-    if look.database_trouble or look.nodes_trouble:
+    if (look.database_trouble and not look.has_refused) or look.nodes_trouble:
         return UNREACHABLE
     return PROBLEMS if any(each.is_problem for each in findings) else HEALTHY
 

@@ -4,7 +4,8 @@ suffices.
 
 from collections.abc import Iterator
 
-from sharding_app.operations.console import counted
+from sharding_app.adapters.django.database import READ_SECONDS
+from sharding_app.operations.console import counted, some
 from sharding_app.operations.diagnosis.finding import Finding, error, note, warning
 from sharding_app.operations.diagnosis.look import JournalLook, Look, Unreadable
 
@@ -20,7 +21,15 @@ def examine(look: Look) -> Iterator[Finding]:
             "If none is running: stop the nodes that host the type, and run manage.py sharding_import again with the same file. "
             "An entity that has stored events meanwhile has to be erased before (sharding_erase).",
         )  # fmt: skip
+    if unread := [each.type for each in look.journals if each.is_unread]:
+        yield warning(
+            "D189",
+            f"The journal of {some(unread)} was not sampled: PostgreSQL did not finish a read of it in {READ_SECONDS:g} s.",
+            "PostgreSQL", "D134 and D138 name sessions that hold a table. If there is none, look when the server has less to do.",
+        )  # fmt: skip
     for journal in look.journals:
+        if journal.is_unread:
+            continue
         where = f"type {journal.type}"
         if not journal.installed:
             if journal.looked_at or journal.remembered:

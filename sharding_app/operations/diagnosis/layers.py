@@ -74,9 +74,11 @@ def strangers(look: Look) -> Iterator[Finding]:
     names = ", ".join(look.layer.strangers[:5])
     yield error(
         "D145",
-        f"Nodes that this database does not know listen under its cluster id: {names}. A copy of this database is "
-        "in use on the same Redis, and the two clusters share their channels.",
+        f"Nodes that this database does not know listen under its cluster id: {names}. They were declared dead, and are "
+        "frozen or cut off from PostgreSQL; or a copy of this database is in use on the same Redis, and the two clusters share "
+        "their channels.",
         "channel layer",
+        "See in the timeline whether nodes were declared dead: end those processes if they stay. If none was, there is a copy. "
         "On the copy, stop the nodes and run: UPDATE sharding_cluster SET origin = 'copy'; it then gets a new id. "
         "Give each environment its own Redis, or its own Redis database and key in SHARDING['KEYS'].",
     )  # fmt: skip

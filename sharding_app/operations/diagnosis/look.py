@@ -137,6 +137,8 @@ class JournalLook:
 
     type: str
     installed: bool
+    is_unread: bool = False
+    "The server did not finish a read of it in time."
     remembers: bool = False
     looked_at: int = 0
     unreadable: tuple[Unreadable, ...] = ()
@@ -198,6 +200,8 @@ class Look:
     "Messages of this app's system checks."
     database: DatabaseLook | None = None
     database_trouble: str = ""
+    has_refused: bool = False
+    "The trouble is a refusal of its server: a right is missing, or a table."
     cluster: ClusterSnapshot | None = None
     nodes: NodeAnswers | None = None
     nodes_trouble: str = ""

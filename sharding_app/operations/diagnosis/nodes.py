@@ -27,15 +27,15 @@ def present(look: Look) -> Iterator[Finding]:
             "D161", "No node is running: every command fails.", "cluster", "Start `manage.py sharding_node`, one per core."
         )  # fmt: skip
         return
-    leader = cluster.coordinator.incarnation
-    if all(each.incarnation != leader for each in cluster.members):
-        candidates = any(each.candidate and each.state == "up" for each in cluster.members)
-        gone = "none has been elected yet" if not leader else "the last one is gone"
+    if not cluster.has_coordinator:
+        candidates = any(each.candidate and each.state == "up" and each.locks for each in cluster.members)
+        gone = "the last one is gone" if cluster.coordinator.incarnation else "none has been elected yet"
         yield error(
             "D162", f"There is no coordinator ({gone}). Shards with a home work; others wait.", "cluster",
             "One is elected within seconds if a node is up. Check again, then see the nodes' logs (sharding.coordinator)."
             if candidates
-            else "No running node may coordinate. Check SHARDING['COORDINATOR'] of the nodes, and start one that may.",
+            else "No node that holds its locks may coordinate. Start one that may (SHARDING['COORDINATOR']); D165 names those that"
+            " are dead.",
         )  # fmt: skip
     for name, count in Counter(each.name for each in cluster.members).items():
         if count > 1:

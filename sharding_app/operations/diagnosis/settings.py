@@ -13,7 +13,8 @@ from sharding_app.operations.diagnosis.look import Look
 PLACES = {
     "E001": "SHARDING", "E002": "DATABASES", "E003": "CHANNEL_LAYERS", "E004": "CHANNEL_LAYERS", "E005": "CHANNEL_LAYERS",
     "E006": "entity classes", "E007": "this machine", "E016": "DATABASES", "W001": "DATABASES", "W002": "CHANNEL_LAYERS", "W003": "CHANNEL_LAYERS",
-    "W004": "CHANNEL_LAYERS", "W005": "SHARDING['KEYS']",
+    "W004": "CHANNEL_LAYERS", "W005": "SHARDING['KEYS']", "W010": "DATABASES", "E015": "SHARDING['PERSONAL_KEYS']",
+    "W014": "entity classes", "W015": "entity classes", "W016": "entity classes",
 }  # fmt: skip
 
 
@@ -31,6 +32,7 @@ def unreachable(look: Look) -> Iterator[Finding]:
     if look.database_trouble:
         yield error(
             "D101", look.database_trouble, "PostgreSQL",
+            "docs/roles.md says which rights a role needs; manage.py migrate makes the tables." if look.has_refused else
             "Start the server, allow more connections, or correct DATABASES. Until then no shard moves and no command is "
             "acknowledged. Nodes wait for the server and need no restart.",
         )  # fmt: skip

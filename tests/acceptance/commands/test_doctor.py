@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -124,6 +125,29 @@ def test_without_servers_or_tables_it_says_so(live_servers: Live) -> None:
     code, found = doctor(away, **SOUND)
     assert (code, set(found)) == (2, {"D101"})
     assert "PostgreSQL at 127.0.0.1:1 cannot be used" in found["D101"]["what"]
+
+
+def test_a_table_that_a_session_has_locked_whole_blinds_it_to_little(live_tables: Live) -> None:
+    run(live_tables, TYPE)
+    params: dict[str, Any] = conninfo_to_dict(live_tables.database_url)
+    with psycopg.connect(**params) as session:
+        session.execute("LOCK TABLE sharding_event IN ACCESS EXCLUSIVE MODE")
+        code, found = doctor(live_tables, **SOUND)
+    assert (code, set(found)) == (1, {"D161", "D170", "D189"})
+    assert "shop.Cart was not sampled" in found["D189"]["what"]
+
+
+def test_a_right_that_is_missing_is_no_server_that_is_away(live_servers: Live) -> None:
+    with live_servers.empty_database() as live:
+        assert live.manage("migrate", "-v0").returncode == 0
+        run(live, "CREATE ROLE without_rights LOGIN PASSWORD 'p'")
+        parts = urlsplit(live.database_url)
+        asked = parts._replace(netloc=f"without_rights:p@{parts.hostname}:{parts.port}").geturl()
+        code, found = doctor(Live(asked, live.redis_url), **SOUND)
+        run(live, "DROP ROLE without_rights")
+    assert code == 1
+    assert "refuses a statement to the role" in found["D101"]["what"]
+    assert "roles.md" in found["D101"]["fix"]
 
 
 def test_without_redis_it_still_looks_at_the_rest(live_tables: Live) -> None:

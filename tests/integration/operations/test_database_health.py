@@ -1,6 +1,7 @@
 """The health of the database, read from a real one."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from sharding_app.embedded import Servers
 from sharding_app.operations.database_health import read_health, read_lock_waits, read_longest_histories
 from sharding_app.operations.each_journal import Copies
 from tests.integration.adapters.postgres.plans import rows_read
+from tests.support import live
 from tests.support.given import until
 from tests.support.scratch import make_tables, scratch_database
 
@@ -49,6 +51,36 @@ def test_a_wait_is_told_with_its_holder() -> None:
     assert {each.name for each in health.tables} >= {"sharding_event", "sharding_shard", "sharding_message"}
     assert 0 < health.age < health.freeze_max_age
     assert health.wal_bytes > 0
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("is_queued", [False, True])
+def test_a_table_that_is_locked_whole_is_told_with_the_others(is_queued: bool) -> None:
+    """VACUUM FULL, ALTER TABLE: its size would be given when that has ended. One that waits for a
+    reader holds up all others too.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM sharding_event")
+    sizes = {each.name: each.index_bytes for each in read_health().tables}
+    ours = connection.get_connection_params()
+    for each in ("cursor_factory", "context"):
+        ours.pop(each, None)
+    whole = "LOCK TABLE sharding_event IN ACCESS EXCLUSIVE MODE"
+    with psycopg.connect(**ours) as holder, psycopg.connect(**ours) as second:
+        holder.execute("LOCK TABLE sharding_event IN ACCESS SHARE MODE" if is_queued else whole)
+        waiter = threading.Thread(target=second.execute, args=[whole.encode()])
+        if is_queued:
+            waiter.start()
+            live.until(_waits, 30, "it waits for the reader")
+        try:
+            found = {each.name: each.index_bytes for each in read_health().tables}
+        finally:
+            connection.close()
+            holder.rollback()
+            if is_queued:
+                waiter.join()
+    assert found.pop("sharding_event") > 0
+    assert found == {name: size for name, size in sizes.items() if name != "sharding_event"}
 
 
 def _waits() -> list[Any]:
