@@ -4,7 +4,7 @@ written.
 
 import heapq
 from argparse import ArgumentParser
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby, takewhile
 from operator import attrgetter
 from pathlib import Path
@@ -139,8 +139,8 @@ class Command(DatabaseCommand):
                         stored, there, others = stored + number, there + rows, others + differ
                         progress(f"{stored + there} rows")
                 else:
-                    _compare(transfer, known, code, path, only, is_archive=header.archived)
-                    for page in _pages(path, only):
+                    former = _compare(transfer, known, code, path, only, is_archive=header.archived)
+                    for page in _pages(path, only, former):
                         number = _put_page(transfer, known, code, page, header.archived)
                         stored, there = stored + number, there + len(page) - number
                         progress(f"{stored + there} rows")
@@ -208,11 +208,13 @@ def _entities(path: Path) -> Iterator[Stored]:
         yield found
 
 
-def _pages(path: Path, only: str | None) -> Iterator[list[Row]]:
-    """Read the rows in pages of one kind."""
+def _pages(path: Path, only: str | None, without: Collection[tuple[str, int]] = ()) -> Iterator[list[Row]]:
+    """Read the rows in pages of one kind, without these snapshots."""
     page: list[Row] = []
     for _, row in lines(path):
         if not isinstance(row, SnapshotLine | EventLine | RememberedLine) or only not in (None, row.entity):
+            continue
+        if isinstance(row, SnapshotLine) and (row.entity, row.seq) in without:
             continue
         if page and (len(page) >= PAGE_ROWS or type(page[-1]) is not type(row)):
             yield page
@@ -225,20 +227,26 @@ def _pages(path: Path, only: str | None) -> Iterator[list[Row]]:
 def _compare(
     transfer: Transfer, known: KnownType, code: EntityType | None, path: Path, only: str | None, *,
     is_archive: bool,
-) -> None:  # fmt: skip
+) -> set[tuple[str, int]]:  # fmt: skip
     """Refuse a file of another history before a row of it is put back. Its snapshots come before
-    its events: the journal's entity would take one of them for its own state.
+    its events: the journal's entity would take one of them for its own state. Return the snapshots
+    of former lives.
     """
-    for firsts in _firsts(path, only, is_archive=is_archive):
+    former: set[tuple[str, int]] = set()
+    for firsts in _firsts(path, only, former, is_archive=is_archive):
         transfer.refuse_others(known, firsts, [_shard(known, code, each) for each in firsts])
     for page in () if is_archive else _pages(path, only):
         if events := [_event(each) for each in page if isinstance(each, EventLine)]:
             transfer.compare_events(known, events, [_shard(known, code, each.entity) for each in events])
+    return former
 
 
-def _firsts(path: Path, only: str | None, *, is_archive: bool) -> Iterator[dict[str, int]]:
+def _firsts(
+    path: Path, only: str | None, former: set[tuple[str, int]], *, is_archive: bool
+) -> Iterator[dict[str, int]]:
     """Read the numbers of the first events of entities, many at a time. One that has a snapshot
-    alone was erased while it was exported.
+    alone was erased while it was exported. `former` gets the snapshots of entities that were, and
+    that have begun anew before their events were read.
     """
     # A run with --resume goes through the entities from the beginning, and may find more of one
     # that stands in the archive already. Those events are not its first ones.
@@ -248,12 +256,25 @@ def _firsts(path: Path, only: str | None, *, is_archive: bool) -> Iterator[dict[
     snapshots = (row for row in first_ones if isinstance(row, SnapshotLine))
     by_entity = attrgetter("entity")
     firsts: dict[str, int] = {}
-    for entity, found in groupby(heapq.merge(events, snapshots, key=by_entity), by_entity):
+    for entity, found in groupby(heapq.merge(snapshots, events, key=by_entity), by_entity):
         if only not in (None, entity) or entity in known_ones:
             continue
         if is_archive:
             known_ones.add(entity)
-        firsts[entity] = next((each.seq for each in found if isinstance(each, EventLine)), HIGHEST_NUMBER)
+        first, last = HIGHEST_NUMBER, 0
+        taken: dict[int, str] = {}
+        older: set[int] = set()
+        for each in found:
+            if isinstance(each, SnapshotLine):
+                taken[each.seq] = each.at
+            elif isinstance(each, EventLine):
+                first, last = min(first, each.seq), each.seq
+                if taken.get(last, each.at) < each.at:
+                    older.add(last)
+        firsts[entity] = first
+        # A snapshot is taken behind its event. Without the first event none may be left out.
+        if first == 1:
+            former |= {(entity, seq) for seq in taken if seq > last or seq in older}
         if len(firsts) >= PAGE_ROWS:
             yield firsts
             firsts = {}
