@@ -279,6 +279,42 @@ def test_a_history_that_has_begun_anew_is_left_as_it_is(tmp_path: Path, events: 
     assert everything() == before
 
 
+@pytest.mark.parametrize("events", [1, 20])
+def test_an_entity_that_begins_anew_while_it_is_exported_gets_no_snapshot_of_its_former_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: int
+) -> None:
+    """Snapshots are read first. One of the former life would be the state of the present one."""
+    assert execute("SELECT seq FROM sharding_snapshot WHERE entity = 'alice'") == [(2,)]
+    reads, path = Transfer.events, tmp_path / "carts.jsonl"
+
+    def later(*args: Any, **options: Any) -> Any:
+        begin_anew(events)
+        return reads(*args, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Transfer, "events", later)
+        run("sharding_export", "shop.Cart", "--to", path)
+    before = everything()
+    for table in ("event", "snapshot", "remembered"):
+        execute(f"DELETE FROM sharding_{table}")  # noqa: S608  (a test's own text)
+    run("sharding_import", path)
+    assert everything() == before
+
+
+@pytest.mark.parametrize(
+    "at", ["-infinity", "infinity", "0044-03-15 12:00:00+00 BC", "12026-01-01 00:00:00+00"]
+)
+def test_each_time_that_a_row_may_have_comes_back(tmp_path: Path, at: str) -> None:
+    execute("UPDATE sharding_event SET at = %s WHERE entity = 'bob'", at)
+    execute("UPDATE sharding_snapshot SET at = %s WHERE entity = 'alice'", at)
+    before, path = everything(), tmp_path / "carts.jsonl"
+    run("sharding_export", "shop.Cart", "--to", path)
+    for table in ("event", "snapshot", "remembered"):
+        execute(f"DELETE FROM sharding_{table}")  # noqa: S608  (a test's own text)
+    run("sharding_import", path)
+    assert everything() == before
+
+
 def begin_anew(events: int) -> None:
     """Erase alice, and let her store that many events again."""
     ((shard,),) = execute("SELECT DISTINCT shard FROM sharding_event WHERE entity = 'alice'")

@@ -1,6 +1,6 @@
--- All events of these entities.
+-- All events of these entities. A time that is not finite, or before our era, is in the words of the server.
 SELECT e.entity, e.seq, e.name, e.version, e.payload::text, e.command_id, e.command, e.reply, e.partial,
-    to_char(e.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+    coalesce(CASE WHEN e.at >= '0001-01-01Z' THEN to_char(e.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') END, e.at::text)
 FROM sharding_event e
 WHERE e.type_id = %(type_id)s AND e.entity = ANY (%(entities)s::text[])
 ORDER BY e.entity, e.seq;

@@ -1,5 +1,6 @@
--- A page of a type's snapshots, after a key and up to an entity.
-SELECT p.entity, p.seq, p.state::text, to_char(p.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), p.shard
+-- A page of a type's snapshots, after a key and up to an entity. A time that is not finite, or before our era, is in the words of the server.
+SELECT p.entity, p.seq, p.state::text,
+    coalesce(CASE WHEN p.at >= '0001-01-01Z' THEN to_char(p.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') END, p.at::text), p.shard
 FROM sharding_snapshot p
 WHERE p.type_id = %(type_id)s AND (p.entity, p.seq) > (%(entity)s, %(seq)s) AND p.entity <= %(upto)s
 ORDER BY p.entity, p.seq
