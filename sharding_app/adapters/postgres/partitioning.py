@@ -19,7 +19,7 @@ in that snapshot covers changes that the snapshot shows, and every later change 
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import product
+from itertools import product, zip_longest
 from typing import Any, NamedTuple, TypeVar
 
 import psycopg
@@ -112,7 +112,7 @@ def change_layout(conninfo: Conninfo, parts: Mapping[str, int], by: str) -> Gene
             wanted = _wanted(connection, parts)
             if wanted is None:
                 return
-            _refuse_obstacles(connection)
+            _refuse_obstacles(connection, _replaced(connection, wanted))
             _briefly(connection, lambda: _begin(connection, wanted, by))
             yield Step("begun")
         else:
@@ -174,8 +174,13 @@ def _refuse_another(connection: Connection, parts: Mapping[str, int]) -> None:
         )
 
 
-def _refuse_obstacles(connection: Connection) -> None:
-    found = [text for (text,) in connection.execute(QUERIES["partition_obstacles"], {})]
+def _replaced(connection: Connection, wanted: Mapping[int, int]) -> str | None:
+    """Return the partition that the copy is to replace; None: it is the whole table."""
+    return f"sharding_event_{next(iter(wanted))}" if _state(connection)[0] else None
+
+
+def _refuse_obstacles(connection: Connection, partition: str | None) -> None:
+    found = [text for (text,) in connection.execute(QUERIES["partition_obstacles"], {"partition": partition})]
     if found:
         raise CannotPartition(
             f"sharding_event cannot be replaced: {'; '.join(found)}. Remove the cause; what you drop can be made again afterwards."
@@ -244,7 +249,7 @@ def _begin(connection: Connection, wanted: Mapping[int, int], by: str) -> None:
         )
     # The table is locked by now. What has come meanwhile would stay with the former one, such as
     # the triggers of a move of shards.
-    _refuse_obstacles(connection)
+    _refuse_obstacles(connection, _replaced(connection, wanted))
 
 
 def _make(connection: Connection, name: str, number: int, parts: int, storage: str) -> None:
@@ -360,7 +365,7 @@ def _switch(connection: Connection, by: str) -> bool:
         )
     connection.execute("DROP TABLE sharding_event_touched, sharding_partitioning")
     if last == _LAST:
-        _copy_grants(connection)
+        _copy_grants(connection, "sharding_event")
         _take_place(connection, "sharding_event")
         for name, event in (("sharding_fence", "INSERT"), ("sharding_fence_update", "UPDATE")):
             connection.execute(
@@ -371,6 +376,7 @@ def _switch(connection: Connection, by: str) -> bool:
             )
     else:
         table = f"sharding_event_{last}"
+        _copy_grants(connection, table)
         connection.execute(
             sql.SQL("ALTER TABLE sharding_event DETACH PARTITION {}").format(sql.Identifier(table))
         )
@@ -402,9 +408,12 @@ def _take_place(connection: Connection, table: str) -> None:
     )
     _rename(connection, "TABLE", table, "sharding_event_before")
     _rename(connection, "TABLE", "sharding_event_next", table)
-    for number, ((old, *one), (new, *other)) in enumerate(zip(former, present, strict=True)):
+    for number, ((old, *one), (new, *other)) in enumerate(zip_longest(former, present, fillvalue=("",))):
         if one != other:
-            raise CannotPartition(f"Index {old} has no counterpart in the copy. The journal is as it was.")
+            raise CannotPartition(
+                f"Index {old or new} has no counterpart: it was made or dropped since the copy began. The journal is as it was."
+                " Take the copy back with --cancel, and begin anew."
+            )
         _rename(connection, "INDEX", old, f"sharding_event_before_{number}")
         _rename(connection, "INDEX", new, old)
 
@@ -415,15 +424,15 @@ def _rename(connection: Connection, kind: str, old: str, new: str) -> None:
     )
 
 
-def _copy_grants(connection: Connection) -> None:
-    """Give the copy the rights of the journal, whatever the defaults have given it."""
+def _copy_grants(connection: Connection, table: str) -> None:
+    """Give the copy the rights of a table, whatever the defaults have given it."""
     strangers = {
         row[0] for row in connection.execute(QUERIES["partition_grants"], {"table": "sharding_event_next"})
     }
     for role in strangers:
         connection.execute(sql.SQL("REVOKE ALL ON sharding_event_next FROM {}").format(_role(role)))
     for role, privilege, grantable, column in connection.execute(
-        QUERIES["partition_grants"], {"table": "sharding_event"}
+        QUERIES["partition_grants"], {"table": table}
     ).fetchall():
         connection.execute(
             sql.SQL("GRANT {}{} ON sharding_event_next TO {}{}").format(

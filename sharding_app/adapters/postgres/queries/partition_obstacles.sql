@@ -1,4 +1,4 @@
--- What refers to the journal's table itself, and would stay with the former one.
+-- What refers to the journal's table itself, or to the partition that is replaced (null: none), and would stay with the former one.
 SELECT format('the view %%s reads it', r.ev_class::regclass)
 FROM pg_depend d JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
 WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = to_regclass('sharding_event') AND r.ev_class <> d.refobjid
@@ -32,6 +32,11 @@ SELECT format('%%s is a partition of it that is not of one type, or has another 
 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhparent
 WHERE i.inhparent = to_regclass('sharding_event') AND c.relkind = 'p'
     AND (SELECT p.relname FROM pg_class p WHERE p.oid = i.inhrelid) !~ '^sharding_event_[0-9]+$'
+UNION
+SELECT format('its partition %%s has the index %%s, which the table has not', x.indrelid::regclass, x.indexrelid::regclass)
+FROM pg_index x
+WHERE x.indrelid IN (SELECT tree.relid FROM pg_partition_tree(to_regclass(%(partition)s::text)) tree)
+    AND NOT EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = x.indexrelid)
 UNION
 SELECT format('the function %%I belongs to %%I, a role that may not change the table', f.proname, pg_get_userbyid(f.proowner))
 FROM pg_proc f

@@ -331,6 +331,37 @@ def test_what_would_stay_with_the_former_table_is_named(
         next(steps(journal))
 
 
+def test_an_index_of_one_partition_is_in_the_way_of_its_division_alone(journal: dict[str, Any]) -> None:
+    """The copy has the indexes of the table. One that is made meanwhile is told at the switch."""
+    partition(journal)
+    with psycopg.connect(**journal, autocommit=True) as admin:
+        admin.execute("CREATE INDEX mine ON sharding_event_1 (at)")
+        with pytest.raises(CannotPartition, match="partition sharding_event_1 has the index mine"):
+            next(change_layout(journal, {"T1": 2}, "me"))
+        partition(journal, T2=2)
+        changes = change_layout(journal, {"T3": 2}, "me")
+        next(changes)
+        admin.execute("CREATE INDEX too ON sharding_event_3 (at)")
+        with pytest.raises(CannotPartition, match=r"Index too has no counterpart.*--cancel"):
+            list(changes)
+        assert cancel(journal, "me")
+
+
+def test_rights_on_a_partition_are_kept(journal: dict[str, Any]) -> None:
+    partition(journal)
+    with psycopg.connect(**journal, autocommit=True) as admin:
+        admin.execute("DROP ROLE IF EXISTS of_one_partition")
+        admin.execute("CREATE ROLE of_one_partition")
+        try:
+            admin.execute("GRANT TRUNCATE ON sharding_event_1 TO of_one_partition")
+            partition(journal, T1=2)
+            may = "SELECT has_table_privilege('of_one_partition', 'sharding_event_1', 'TRUNCATE')"
+            assert admin.execute(may).fetchone() == (True,)
+        finally:
+            admin.execute("DROP OWNED BY of_one_partition")
+            admin.execute("DROP ROLE of_one_partition")
+
+
 def test_another_role_than_the_owner_is_refused(journal: dict[str, Any]) -> None:
     with psycopg.connect(**journal, autocommit=True) as admin:
         admin.execute("DROP ROLE IF EXISTS no_owner")
