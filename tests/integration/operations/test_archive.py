@@ -20,6 +20,13 @@ from tests.support.cluster_rows import CART, SHARDS
 
 ODD = '{"price": 1.10, "big": 12345678901234567890123, "nothing": "\\u0000", "b": 1, "a": "ü"}'
 OLD = ("shop.Cart", "--older-than", "90")
+PASS_ALL = (
+    "UPDATE sharding_position SET position = (behind || ':' || behind || ':')::pg_snapshot"
+    " FROM pg_snapshot_xmax(pg_current_snapshot()) AS behind"
+)
+"""The server's oldest transaction may be one of another database, and older than the events: it is
+none of the position's.
+"""
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("rows")]
 
 
@@ -223,8 +230,9 @@ def test_events_that_were_put_back_keep_those_behind_them(tmp_path: Path) -> Non
     )
     execute(
         "INSERT INTO sharding_position (projection_id, first_slice, last_slice, position)"
-        " VALUES (1, 0, 127, pg_current_snapshot())"
+        " VALUES (1, 0, 127, '1:1:')"
     )
+    execute(PASS_ALL)
     first, second = tmp_path / "1.jsonl.gz", tmp_path / "2.jsonl.gz"
     assert run("sharding_archive", *OLD, "--to", first, "--yes")["rows"] == 24
     run("sharding_import", first)
@@ -234,7 +242,7 @@ def test_events_that_were_put_back_keep_those_behind_them(tmp_path: Path) -> Non
     )
     run("sharding_archive", *OLD, "--to", second, "--yes")
     assert [numbers(f"old-{which}") for which in (1, 2, 3)] == [list(range(1, 13))] * 3
-    execute("UPDATE sharding_position SET position = pg_current_snapshot()")
+    execute(PASS_ALL)
     assert run("sharding_archive", *OLD, "--to", tmp_path / "3.jsonl.gz", "--yes")["rows"] == 30
     assert [numbers(f"old-{which}") for which in (1, 2, 3)] == [[11, 12]] * 3
 
