@@ -7,7 +7,7 @@ from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.deletion import NodesAlive, count_entity, erase_entity
 from sharding_app.adapters.postgres.further_journals import NONE, Further
 from sharding_app.adapters.postgres.left_copies import count_in_copies, erase_in_copies
-from sharding_app.adapters.postgres.partitioning import CannotPartition, erase_in_former
+from sharding_app.adapters.postgres.partitioning import CannotPartition, erase_in_copy, erase_in_former
 from sharding_app.operations.connectivity import joined
 from sharding_app.operations.diagnosis.read_journal import shard_by_id
 from sharding_app.ports.journal import Erasure
@@ -45,8 +45,8 @@ def erase(
 
     `timeout` limits the seconds without progress. Copies that its shard has left in former journals
     lose it too: all of these have to answer before anything is erased. So does the former table of
-    a change of the layout that was interrupted. Raises NotErased, CannotReach, JournalDown,
-    UnknownJournals, psycopg.Error.
+    a change of the layout that was interrupted, or its unfinished copy. Raises NotErased,
+    CannotReach, JournalDown, UnknownJournals, psycopg.Error.
     """
     count_in_copies(where, further, name, entity)
     home = ""
@@ -62,6 +62,7 @@ def erase(
     found += erase_in_copies(where, further, name, entity)
     try:
         erase_in_former(where, further, name, entity)
+        erase_in_copy(where, further, name, entity)
     except CannotPartition as error:
         raise NotErased(str(error)) from error
     return home, found

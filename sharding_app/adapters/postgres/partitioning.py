@@ -10,7 +10,8 @@ moment at most for the journal's lock and otherwise tries again, and the former 
 
 Contract: each step is one transaction, and where the next one goes on stands in the database. So
 the command may be killed at any point: nodes are not concerned, and the same call goes on. Until
-the switch `cancel` takes all of it back. An erasure deletes in a former table that is left, too.
+the switch `cancel` takes all of it back. An erasure deletes in a former table that is left, and
+in a copy that stands still.
 
 Copying a range of rows is repeatable, and it copies what one snapshot shows: a note that is taken
 in that snapshot covers changes that the snapshot shows, and every later change leaves another note.
@@ -44,6 +45,7 @@ TRIES = 120
 MOST_PARTS = 128
 _LAST = 2**31 - 1
 _ONE_AT_A_TIME = "SELECT pg_try_advisory_lock(hashtext('sharding_partition'), 0)"
+_NONE_AT_WORK = "SELECT pg_try_advisory_xact_lock_shared(hashtext('sharding_partition'), 0)"
 
 T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -466,29 +468,54 @@ def erase_in_former(
     For an entity call it once that is erased in the journal: a change that comes to its switch
     behind that leaves nothing of it.
     """
+    for journal, number in _journals_of(conninfo, further, type_name):
+        if _state(journal)[2]:
+            _erase_in(journal, "sharding_event_before", number, entity)
+
+
+def erase_in_copy(
+    conninfo: Conninfo, further: Further, type_name: str, entity: EntityId | None = None
+) -> None:
+    """Delete an entity, or all of a type, in copies whose command has stopped, once that is deleted
+    in the journal: a command that is at work follows that. Raises as `erase_in_former`.
+    """
+    for journal, number in _journals_of(conninfo, further, type_name):
+        if _state(journal)[1]:
+            _erase_in(journal, "sharding_event_next", number, entity)
+
+
+def _journals_of(conninfo: Conninfo, further: Further, type_name: str) -> Iterator[tuple[Connection, int]]:
+    """Give a connection to each journal that may have rows of a type, with the type's number."""
     with open_session(conninfo, "deletion") as cluster, ExitStack() as stack:
         known = [number for number, name, *_ in cluster.execute(QUERIES["types"], {}) if name == type_name]
         names = with_copies(cluster, further, [type_name])
         every = [cluster, *(stack.enter_context(connect(name, further, "deletion")) for name in names)]
-        for journal, number in product(every, known):
-            if _state(journal)[2]:
-                _erase_in_former(journal, number, entity)
+        yield from product(every, known)
 
 
-def _erase_in_former(journal: Connection, number: int, entity: EntityId | None) -> None:
+def _erase_in(journal: Connection, table: str, number: int, entity: EntityId | None) -> None:
     query = QUERIES["partition_erase_type" if entity is None else "partition_erase"]
+    query = query.replace(b"{table}", table.encode())
     wanted = {"type_id": number, "entity": entity, "at_most": EVENTS_AT_ONCE}
     try:
-        while journal.execute(query, wanted).rowcount:
+        while _erase_piece(journal, query, wanted):
             pass
     except psycopg.errors.UndefinedTable:
         return  # it was dropped meanwhile
     except psycopg.errors.InsufficientPrivilege as error:
         raise CannotPartition(
-            "Its events may stand in sharding_event_before, which an interrupted sharding_partition has left, and this role"
-            " may not delete there. Run that command again as the owner of the tables, which drops it, and then this one."
+            f"Its events may stand in {table}, which an interrupted sharding_partition has left, and this role may not delete"
+            " there. Run that command again as the owner of the tables, which drops it, or with --cancel, and then this one."
         ) from error
     secure(journal)  # also where a former call has left nothing
+
+
+def _erase_piece(journal: Connection, query: bytes, wanted: Mapping[str, Any]) -> int:
+    """Return how many rows are deleted; none beside a command that is at work."""
+    with journal.transaction():
+        if journal.execute(_NONE_AT_WORK).fetchone() != (True,):
+            return 0
+        return journal.execute(query, wanted).rowcount
 
 
 def _drop_copy(connection: Connection, by: str) -> None:

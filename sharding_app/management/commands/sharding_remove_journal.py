@@ -13,7 +13,7 @@ from sharding_app.adapters.postgres.deletion import (
     remove_journal,
 )
 from sharding_app.adapters.postgres.moving import settle_moves
-from sharding_app.adapters.postgres.partitioning import CannotPartition, erase_in_former
+from sharding_app.adapters.postgres.partitioning import CannotPartition, erase_in_copy, erase_in_former
 from sharding_app.management.deletion_command import DeletionCommand, amount, counts
 from sharding_app.management.operator_command import refused, signed
 from sharding_app.management.progress import Progress
@@ -86,13 +86,15 @@ class Command(DeletionCommand):
                     # Behind the deletion no command looks for triggers that a move has left.
                     settle_moves(where, self.further(), name, names=journal_name)
                 erase_in_former(where, self.further(), name)
-                return remove_journal(
+                removed = remove_journal(
                     where,
                     name,
                     by,
                     lambda done: progress(f"{done.events} events deleted"),
                     further=self.further(),
                 )
+                erase_in_copy(where, self.further(), name)
+                return removed
             except (CannotMove, CannotPartition) as error:
                 raise refused(str(error)) from error
             except NodesAlive as error:

@@ -1,7 +1,7 @@
--- A piece of a type in the journal's former table.
-DELETE FROM sharding_event_before e
+-- A piece of a type in a former table of the journal, or in an unfinished copy of it.
+DELETE FROM {table} e
 USING (
-    SELECT b.entity, b.seq FROM sharding_event_before b
+    SELECT b.entity, b.seq FROM {table} b
     WHERE b.type_id = %(type_id)s
     ORDER BY b.entity, b.seq
     LIMIT %(at_most)s

@@ -20,6 +20,7 @@ from sharding_app.adapters.postgres.partitioning import (
     Step,
     cancel,
     change_layout,
+    erase_in_copy,
     read_layout,
 )
 from sharding_app.embedded import Servers
@@ -145,6 +146,31 @@ def test_an_erasure_reaches_the_former_table_that_a_killed_run_has_left(
         assert len(left) == TYPES * 10 - 1
         assert (2, "e1") not in left
     assert erase(journal, "T2", "e1", "me", 1.0, bool)[1] == Erasure()
+
+
+@pytest.mark.parametrize("parts", [{}, {"T2": 3}])
+def test_an_erasure_reaches_a_copy_that_stands_still(
+    journal: dict[str, Any], monkeypatch: pytest.MonkeyPatch, parts: dict[str, int]
+) -> None:
+    """Otherwise the entity stays there until the change goes on, or is taken back."""
+    monkeypatch.setattr(partitioning, "EVENTS_AT_ONCE", 3)
+    if parts:
+        partition(journal)
+    run = steps(journal, **parts)
+    with psycopg.connect(**journal, autocommit=True) as admin:
+        copied = "SELECT count(*) FROM sharding_event_next WHERE type_id = 2 AND entity = 'e1'"
+        while not next(run).name.startswith("compared"):
+            pass
+        assert erase(journal, "T2", "e1", "me", 1.0, bool)[1].events == 10
+        assert admin.execute(copied).fetchone() == (10,), "the command is at work: it follows"
+        run.close()  # type: ignore[attr-defined]
+        assert erase(journal, "T2", "e1", "me", 1.0, bool)[1] == Erasure()
+        assert admin.execute(copied).fetchone() == (0,)
+        remove_journal(journal, "T2", "me", bool)
+        erase_in_copy(journal, {}, "T2")
+        assert admin.execute("SELECT FROM sharding_event_next WHERE type_id = 2").rowcount == 0
+        assert [step.name for step in steps(journal, **parts)][-1] == "dropped"
+        assert admin.execute("SELECT count(*) FROM sharding_event").fetchone() == (100 * (TYPES - 1),)
 
 
 def test_an_erasure_that_may_not_delete_in_a_former_table_says_so(journal: dict[str, Any]) -> None:
