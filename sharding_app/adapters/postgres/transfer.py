@@ -44,6 +44,15 @@ class Moved(Resizing):
         self.name = name
 
 
+class OtherEvents(Exception):
+    """Other events would be deleted than those that were read for the file. Nothing is deleted."""
+
+    def __init__(self, entity: EntityId, first: int | None, last: int | None) -> None:
+        super().__init__(
+            f"Of {entity!r} the events {first} to {last} would be deleted, and others were read for the file. All stay. Report this."
+        )
+
+
 class Contradiction(Exception):
     """The journal has another row in the place of one that is to be put back, or a gap before
     it.
@@ -205,7 +214,7 @@ class Transfer:
         self, number: int, entity: str, age: Age, write: Callable[[list[StoredRow]], object]
     ) -> bool:
         """Delete the oldest events of an entity, as far as they may go, once `write` has stored
-        them. False: nothing was left to move.
+        them. False: nothing was left to move. Raises OtherEvents.
 
         Both statements see the same rows: where a node deletes some of them meanwhile, this page is
         read again.
@@ -217,21 +226,28 @@ class Transfer:
                     rows = self._rows("export_events", {
                         "type_id": number, "entity": entity, "seq": 0, "upto": entity, "limit": PAGE_ROWS,
                     })  # fmt: skip
-                    gone = self._trim(number, entity, HIGHEST_NUMBER, age, PAGE_ROWS)
-                    if gone:
-                        write([StoredRow(*each) for *each, _ in rows[:gone]])
+                    gone, first, last = self._trim(number, entity, HIGHEST_NUMBER, age, PAGE_ROWS)
+                    page = [StoredRow(*each) for *each, _ in rows[:gone]]
+                    if page:
+                        if (page[0].seq, page[-1].seq) != (first, last):
+                            raise OtherEvents(entity, first, last)
+                        write(page)
                 return gone > 0
             except psycopg.errors.SerializationFailure:
                 continue
 
     def move_through(self, number: int, entity: str, seq: int, age: Age) -> None:
         """Delete an entity's events up to one that is on disk, as far as they may go."""
-        while self._trim(number, entity, seq + 1, age, PAGE_ROWS):
+        while self._trim(number, entity, seq + 1, age, PAGE_ROWS)[0]:
             pass
 
-    def _trim(self, number: int, entity: str, before: int, age: Age, limit: int) -> int:
+    def _trim(
+        self, number: int, entity: str, before: int, age: Age, limit: int
+    ) -> tuple[int, int | None, int | None]:
+        """Return how many events are deleted, and the numbers of the first and the last one."""
         wanted = {"type_id": number, "entity": entity, "before": before, "window": age.seconds}
-        return int(self._rows("trim_events", {**wanted, "keep": age.keep, "limit": limit})[0][0])
+        ((count, first, last),) = self._rows("trim_events", {**wanted, "keep": age.keep, "limit": limit})
+        return count, first, last
 
     # -- Putting back ------------------------------------------------------------------------------
 

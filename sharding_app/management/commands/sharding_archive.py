@@ -8,7 +8,7 @@ from typing import Any
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.further_journals import Further
 from sharding_app.adapters.postgres.joined_journals import Journals
-from sharding_app.adapters.postgres.transfer import Age, KnownType, StoredRow, Transfer
+from sharding_app.adapters.postgres.transfer import Age, KnownType, OtherEvents, StoredRow, Transfer
 from sharding_app.entities.settings import LARGEST_NUMBER, LONGEST_DAYS
 from sharding_app.management.deletion_command import DatabaseCommand
 from sharding_app.management.file_troubles import told
@@ -128,6 +128,8 @@ class Command(DatabaseCommand):
                     where, self.further(), name, entity, age, path, progress, is_new=not resumes
                 )
             )
+        except OtherEvents as error:
+            raise refused(str(error)) from error
         finally:
             progress.done()
 

@@ -12,6 +12,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from sharding_app.adapters.postgres import transfer
+from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.management.commands import sharding_import
 from sharding_app.operations.journal_file import End, EventLine, PageWriter, checked, lines
 from sharding_app.protocol.ids import shard_of
@@ -245,6 +246,19 @@ def test_events_that_were_put_back_keep_those_behind_them(tmp_path: Path) -> Non
     execute(PASS_ALL)
     assert run("sharding_archive", *OLD, "--to", tmp_path / "3.jsonl.gz", "--yes")["rows"] == 30
     assert [numbers(f"old-{which}") for which in (1, 2, 3)] == [[11, 12]] * 3
+
+
+def test_events_that_are_not_written_are_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second wall: the statement that deletes says which events, and they are compared."""
+    bound = b"e.seq >= (SELECT min(seq) FROM front)"
+    assert bound in QUERIES["trim_events"]
+    monkeypatch.setitem(
+        QUERIES, "trim_events", QUERIES["trim_events"].replace(bound, bound.replace(b">=", b">"))
+    )
+    before = everything()
+    with pytest.raises(CommandError, match="the events 2 to 3 would be deleted"):
+        run("sharding_archive", *OLD, "--to", tmp_path / "1.jsonl.gz", "--yes")
+    assert everything() == before
 
 
 def test_an_archive_of_many_entities_tells_no_line_for_each(tmp_path: Path) -> None:

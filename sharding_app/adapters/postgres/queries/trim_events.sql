@@ -46,6 +46,6 @@ WITH seen AS MATERIALIZED (
         AND e.seq >= (SELECT min(seq) FROM front)
         AND e.seq <= (SELECT max(seq) FROM front)
         AND e.seq < COALESCE((SELECT min(seq) FROM front WHERE NOT may_go), 9223372036854775807)
-    RETURNING 1
+    RETURNING e.seq
 )
-SELECT count(*) FROM deleted;
+SELECT count(*), min(seq), max(seq) FROM deleted;
