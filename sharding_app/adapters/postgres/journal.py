@@ -50,6 +50,8 @@ from sharding_app.adapters.postgres.appending_messages import (
 from sharding_app.adapters.postgres.arrays import register_arrays
 from sharding_app.adapters.postgres.connection import Connection, Conninfo, Line, is_idle
 from sharding_app.adapters.postgres.errors import LOST, explain, has_failed, verdict
+from sharding_app.adapters.postgres.long_resizes import ANSWER_SECONDS as RESIZE_SECONDS
+from sharding_app.adapters.postgres.long_resizes import LongResizes
 from sharding_app.adapters.postgres.sql import HIGHEST, QUERIES
 from sharding_app.adapters.postgres.together import Together
 from sharding_app.ports.deliveries import (
@@ -205,6 +207,11 @@ class PostgresJournal:
         )
         # Nothing can be written here, so a coordinator does not have to end it.
         self._recovery = line(purpose="recovery", prepare=_only_reads)
+        self._resizes = LongResizes(
+            lambda: self._in_lineage(
+                line(purpose="resize", answer_seconds=RESIZE_SECONDS, settings={"lock_timeout": "0"})
+            )
+        )
         self._lookups = Lookups(self._outcomes, now)
         self._at_home = Together(self._beside, _homes)
         self._answer_seconds = answer_seconds
@@ -240,6 +247,11 @@ class PostgresJournal:
     def live_in(self, lineage: Lineage) -> None:
         for line in self._lines:
             line.live_in(lineage)
+
+    def _in_lineage(self, line: Line) -> Line:
+        if self.lineage is not None:
+            line.live_in(self.lineage)
+        return line
 
     async def connect(self) -> None:
         try:
@@ -289,7 +301,15 @@ class PostgresJournal:
         # The line's other work may hang in an outage. A shard that is taken before the others does
         # not wait for it.
         line = self._watch if first else self._beside
-        taken, uses_messages, left, journals = (await self._asked(line.rows("take", wanted, first=True)))[0]
+        if self._resizes.has(type_id):
+            raise JournalUnavailable(f"it follows a resize of {type_name}")
+        try:
+            rows = await self._asked(line.rows("take", wanted, first=True))
+        except JournalUnavailable as error:
+            if isinstance(error.__cause__, psycopg.errors.QueryCanceled) and numbers.revision:
+                self._resizes.begin(wanted)
+            raise
+        taken, uses_messages, left, journals = rows[0]
         return Taken(frozenset(taken), uses_messages, dict(zip(left, journals, strict=True)))
 
     async def stored_shards(self, name: str) -> list[StoredShard]:
@@ -670,6 +690,7 @@ class PostgresJournal:
         ]
 
     async def close(self) -> None:
+        await self._resizes.close()
         for line in (*self._lines, self._watch):
             await line.close()
 

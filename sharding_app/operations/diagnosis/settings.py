@@ -32,7 +32,7 @@ def unreachable(look: Look) -> Iterator[Finding]:
     if look.database_trouble:
         yield error(
             "D101", look.database_trouble, "PostgreSQL",
-            "docs/roles.md says which rights a role needs; manage.py migrate makes the tables." if look.has_refused else
+            "The documentation says which rights roles need (page on roles). manage.py migrate makes the tables." if look.has_refused else
             "Start the server, allow more connections, or correct DATABASES. Until then no shard moves and no command is "
             "acknowledged. Nodes wait for the server and need no restart.",
         )  # fmt: skip

@@ -147,7 +147,7 @@ def test_a_right_that_is_missing_is_no_server_that_is_away(live_servers: Live) -
         run(live, "DROP ROLE without_rights")
     assert code == 1
     assert "refuses a statement to the role" in found["D101"]["what"]
-    assert "roles.md" in found["D101"]["fix"]
+    assert "which rights roles need" in found["D101"]["fix"]
 
 
 def test_without_redis_it_still_looks_at_the_rest(live_tables: Live) -> None:
