@@ -56,7 +56,7 @@ async def test_a_shard_without_a_row_gets_no_home_before_all_journals_are_read(w
     store = world.store()
     await with_journals(world, store)
     await world.of_other_lineage()
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(StaleTerm):
         await store.decide(1, [first_home(3)])
     with pytest.raises(StoreUnavailable):
         await store.resize(SIX.name, 6, 12)
@@ -236,3 +236,35 @@ async def test_a_journal_says_which_shards_lie_in_it(world: World) -> None:
         StoredShard(TYPE, 3, 6, "journal_b", "stopped", numbers),
         StoredShard(TYPE, 4, 9, "journal_b", "home", numbers),
     ]
+
+
+async def test_a_term_ends_with_the_lineage_of_its_election(world: World) -> None:
+    """A coordinator that has not heard of a failover decides nothing behind it: rows that are lost
+    may have given out the epochs that it would give.
+    """
+    store = world.store()
+    await with_type(store, SIX)
+    await store.introduce_workers({SIX.name: 4})
+    await store.join(member("coordinator"), (1, 2))
+    await store.join(member("other"), (3, 4))
+    term = await election(world)
+    assert await store.decide(term, [first_home(2, term)])
+    assert await store.resize(SIX.name, 6, 12)
+    (config,) = await store.types()
+    wished = await store.rescale(SIX.name, 8)
+    assert wished is not None
+    await world.of_other_lineage()
+    for write in (
+        store.decide(term, [HomeChange(SIX.name, 2, 1, 2, "other", "home")]),
+        store.bury(term, "other"),
+        store.put_in_force(term, wished),
+        store.renumber(term, SIX.name, config.numbering, 1, 1),
+        store.open_lapsed(term),
+        store.restore_shards(term, frozenset(), []),
+    ):
+        with pytest.raises(StaleTerm):
+            await write
+    (row,) = await store.shards()
+    assert (row.epoch, row.home) == (1, "n-one")
+    again = await election(world)
+    assert await store.decide(again, [HomeChange(SIX.name, 2, 1, lowest_epoch(again), "other", "home")])

@@ -23,7 +23,7 @@ FINDS = (
 """A kind of fault, how long it lasts, and the mistake that it finds."""
 SEED = 0
 STORMS = range(12)
-ONCE_BROKEN = (63048, 64362)
+ONCE_BROKEN = (63048, 64362, 66309)
 """Storms that have broken a promise before something was mended."""
 
 

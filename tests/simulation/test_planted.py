@@ -129,6 +129,10 @@ OF_A_TEST = {
         "tests/unit/runtime/many/test_concurrent.py",
         "test_a_pipelined_entity_tells_committed_states_alone",
     ),
+    "a_term_counts_in_another_lineage": (
+        "tests/contract/test_lost_rows.py",
+        "test_a_term_ends_with_the_lineage_of_its_election",
+    ),
     "dead_at_once_after_restart": (
         "tests/unit/protocol/liveness/test_membership.py",
         "test_a_restart_gives_everyone_the_full_ttl",

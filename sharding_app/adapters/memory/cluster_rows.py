@@ -215,9 +215,12 @@ class ClusterRows:
 
     # -- The term ----------------------------------------------------------------------------------
 
-    def check_term(self, term: Term) -> None:
+    def check_term(self, term: Term, lineage: Lineage) -> None:
+        """`lineage`: that in which the server is now."""
         if not term or term != self.coordinator.term:
             raise StaleTerm(f"the term is {self.coordinator.term}, not {term}")
+        if self.lineage not in (None, lineage):
+            raise StaleTerm(f"the term {term} is one of {self.lineage}, which the server has left")
 
     def coordinator_row(self) -> CoordinatorRow:
         return msgspec.structs.replace(self.coordinator, numbers=self.numbers)

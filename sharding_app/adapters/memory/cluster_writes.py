@@ -238,9 +238,9 @@ class ClusterWrites:
         return config is None or not config.wanted or config.revision != numbering.revision
 
     def restore_shards(self, term: Term, read: frozenset[str], found: Sequence[StoredShard]) -> Steps[bool]:
-        self._rows.check_term(term)
+        self._rows.check_term(term, self._server.identity.lineage)
         yield Lock(COORDINATOR)
-        self._rows.check_term(term)
+        self._rows.check_term(term, self._server.identity.lineage)
         if not read.issuperset(self._rows.places):
             return False
         for name in sorted({each.type for each in found if each.type in self._rows.types}):
@@ -415,9 +415,9 @@ class ClusterWrites:
         """Share the term's row to the end. Raises StaleTerm, also if it was raised during the
         wait.
         """
-        self._rows.check_term(term)
+        self._rows.check_term(term, self._server.identity.lineage)
         yield Lock(COORDINATOR, shared=True)
-        self._rows.check_term(term)
+        self._rows.check_term(term, self._server.identity.lineage)
 
     def _hold_type(self, type_name: str) -> Steps[None]:
         if type_name in self._rows.types:

@@ -1,9 +1,19 @@
 -- The coordinator's writes that need several statements. As functions they are one round trip: a coordinator that
 -- is frozen in the middle holds no lock. Each locks the term's row FOR SHARE first, so a newer term waits or wins.
 
+-- The lineage in which this server is (`records.Lineage`), as the row of the coordinator has that of its election.
+CREATE FUNCTION @schema@.sharding_lineage_v1() RETURNS text LANGUAGE sql STABLE AS $lineage$
+    SELECT system_identifier::text || ':' || split_part(pg_relation_filepath(1259), '/', -2)
+        || '/' || ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint
+    FROM pg_control_system()
+$lineage$;
+
+-- A term ends with the lineage of its election: a coordinator that has not heard of a failover decides nothing behind it. Its
+-- epochs may have been given out in the rows that are lost.
 CREATE FUNCTION @schema@.sharding_guard_v1(my_term bigint) RETURNS void LANGUAGE plpgsql AS $guard$
 BEGIN
-    PERFORM 1 FROM @schema@.sharding_coordinator c WHERE c.term = my_term FOR SHARE;
+    PERFORM 1 FROM @schema@.sharding_coordinator c
+        WHERE c.term = my_term AND COALESCE(c.lineage = @schema@.sharding_lineage_v1(), true) FOR SHARE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'sharding: the term has moved on from %', my_term USING ERRCODE = 'SH002';
     END IF;
@@ -16,10 +26,7 @@ CREATE FUNCTION @schema@.sharding_journals_to_read_v1() RETURNS text[] LANGUAGE 
     SELECT ARRAY(SELECT j.name FROM @schema@.sharding_journal j ORDER BY j.name)
     FROM @schema@.sharding_coordinator c
     WHERE c.term >> 16 > c.journals_read
-        OR (EXISTS (SELECT FROM @schema@.sharding_journal) AND c.lineage <> (
-            SELECT system_identifier::text || ':' || split_part(pg_relation_filepath(1259), '/', -2)
-                || '/' || ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint
-            FROM pg_control_system()))
+        OR (EXISTS (SELECT FROM @schema@.sharding_journal) AND c.lineage <> @schema@.sharding_lineage_v1())
 $journals_to_read$;
 
 CREATE FUNCTION @schema@.sharding_check_journals_v1() RETURNS void LANGUAGE plpgsql AS $check_journals$

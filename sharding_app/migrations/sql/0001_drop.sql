@@ -35,6 +35,7 @@ DROP FUNCTION @schema@.sharding_hash_v1(text);
 DROP FUNCTION @schema@.sharding_modulus_v1(bigint, integer, integer, integer);
 DROP FUNCTION @schema@.sharding_bury_v1(bigint, text);
 DROP FUNCTION @schema@.sharding_guard_v1(bigint);
+DROP FUNCTION @schema@.sharding_lineage_v1();
 DROP FUNCTION @schema@.sharding_locks_v1();
 DROP FUNCTION @schema@.sharding_advisory_v1();
 DROP FUNCTION @schema@.sharding_strangers_v1();

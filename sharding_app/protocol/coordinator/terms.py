@@ -12,9 +12,10 @@ ever.
     term    seconds since 1970 | timeline modulo 16 | elections of the era
                                        4 bits               16 bits
 
-An epoch that is given in an era is at least the era's first term, so none is ever given twice. But
-a restored row may keep its shard's home and its low epoch. So homes are announced with a term:
-epochs are compared within one era, and the later era wins.
+An epoch that is given in an era is at least the era's first term, and a coordinator of a former
+lineage writes nothing in the present one, so none is ever given twice. But a restored row may keep
+its shard's home and its low epoch. So homes are announced with a term: epochs are compared within
+one era, and the later era wins.
 
 Further journals may follow numbers of shards from steps of a resize that the cluster's server has
 lost. So the election that begins an era also gives the numbers of each type a revision that is not

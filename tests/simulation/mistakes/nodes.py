@@ -8,6 +8,7 @@ from typing import Any
 from sharding_app.adapters.memory.cluster_rows import ClusterRows
 from sharding_app.protocol.coordinator.outbox import Outbox
 from sharding_app.protocol.direct.company import Company
+from sharding_app.protocol.ids import Term
 from sharding_app.protocol.liveness.membership import Membership
 from sharding_app.protocol.liveness.node_lease import Lease
 from sharding_app.protocol.liveness.reach import Reach
@@ -111,8 +112,16 @@ def _hears_the_dead(real: Any) -> Any:
     return taken
 
 
+def _looks_at_no_lineage(real: Any) -> Any:
+    def check_term(self: ClusterRows, term: Term, _: Lineage) -> None:
+        real(self, term, self.lineage)
+
+    return check_term
+
+
 NODES: dict[str, Mistake] = {
     "term_check_off": Mistake((7,), ClusterRows, "check_term", lambda _: nothing),
+    "a_term_counts_in_another_lineage": Mistake((7,), ClusterRows, "check_term", _looks_at_no_lineage),
     "lease_look_off": Mistake((2,), Node, "may_handle", lambda _: yes),
     "second_look_off": Mistake((2,), Node, "may_send", lambda _: yes),
     "resume_on_greater_epoch": Mistake((1, 2, 7), NodeMembership, "compare", _looks_at_no_row),

@@ -29,7 +29,7 @@ def _waits_and_lets_go(real: Any) -> Any:
 def _looks_at_the_term_alone(real: Any) -> Any:
     def guard(self: ClusterWrites, term: Term) -> Steps[None]:
         yield from ()
-        self._rows.check_term(term)
+        self._rows.check_term(term, self._server.identity.lineage)
 
     return guard
 
