@@ -210,7 +210,8 @@ def test_a_run_that_goes_on_deletes_nothing_of_a_life_that_has_begun_since(
 def test_what_a_projection_has_not_passed_is_not_moved(tmp_path: Path) -> None:
     execute("UPDATE sharding_type SET followed = true")
     execute(
-        "INSERT INTO sharding_projection (id, name, version, type_ids, server) VALUES (1, 'shop.Sums', 1, %s, 's')",
+        "INSERT INTO sharding_projection (id, name, version, type_ids, server)"
+        " SELECT 1, 'shop.Sums', 1, %s, system_identifier::text FROM pg_control_system()",
         [CART],
     )
     execute(
@@ -226,7 +227,8 @@ def test_events_that_were_put_back_keep_those_behind_them(tmp_path: Path) -> Non
     execute("UPDATE sharding_type SET followed = true")
     execute("UPDATE sharding_shard SET followed = true")
     execute(
-        "INSERT INTO sharding_projection (id, name, version, type_ids, server) VALUES (1, 'shop.Sums', 1, %s, 's')",
+        "INSERT INTO sharding_projection (id, name, version, type_ids, server)"
+        " SELECT 1, 'shop.Sums', 1, %s, system_identifier::text FROM pg_control_system()",
         [CART],
     )
     execute(

@@ -350,7 +350,8 @@ def test_one_with_messages_or_timers_stays(
 def test_a_projection_that_lags_keeps_them_and_a_first_fill_refuses_it(tmp_path: Path) -> None:
     execute("UPDATE sharding_type SET followed = true")
     execute(
-        "INSERT INTO sharding_projection (id, name, version, type_ids, server) VALUES (1, 'shop.Sums', 1, %s, 's')",
+        "INSERT INTO sharding_projection (id, name, version, type_ids, server)"
+        " SELECT 1, 'shop.Sums', 1, %s, system_identifier::text FROM pg_control_system()",
         [CART],
     )
     position = "INSERT INTO sharding_position (projection_id, first_slice, last_slice, position, fill_type) VALUES (1, 0, 127, '1:1:', %s)"
@@ -384,7 +385,8 @@ def test_rows_that_a_move_has_copied_need_no_new_event_of_their_type(tmp_path: P
     """The position of a projection stays where it is while nothing new is stored."""
     execute("UPDATE sharding_type SET followed = true")
     execute(
-        "INSERT INTO sharding_projection (id, name, version, type_ids, server) VALUES (1, 'shop.Sums', 1, %s, 's')",
+        "INSERT INTO sharding_projection (id, name, version, type_ids, server)"
+        " SELECT 1, 'shop.Sums', 1, %s, system_identifier::text FROM pg_control_system()",
         [CART],
     )
     execute(

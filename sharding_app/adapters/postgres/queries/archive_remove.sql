@@ -22,7 +22,8 @@ WITH held AS MATERIALIZED (
     SELECT p.below, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS present
     FROM sharding_type t
     CROSS JOIN LATERAL (
-        SELECT min(CASE WHEN o.fill_type IS NULL THEN pg_snapshot_xmin(o.position)::text::bigint ELSE 0 END) AS below
+        SELECT min(CASE WHEN o.fill_type IS NULL AND r.server = (SELECT system_identifier::text FROM pg_control_system())
+            THEN pg_snapshot_xmin(o.position)::text::bigint ELSE 0 END) AS below
         FROM sharding_projection r
         JOIN sharding_position o ON o.projection_id = r.id AND o.journal = ''
         WHERE t.id = ANY (r.type_ids)

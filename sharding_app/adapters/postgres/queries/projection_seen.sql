@@ -1,10 +1,11 @@
--- Whether a projection has handled an entity's event, and all erasures of the entity. The event's transaction is known by
--- its last 32 bits (see trim_events.sql). Behind a savepoint that number is of a part of the transaction, which a snapshot
+-- Whether a projection has handled an entity's event, and all erasures of the entity. A position of another server, from
+-- which this database was restored, says nothing. The event's transaction is known by its last 32 bits (see trim_events.sql). Behind a savepoint that number is of a part of the transaction, which a snapshot
 -- does not list: so changes up to it are looked at too, unless all of them ended before the snapshot.
 -- An event that is not in the journal, before others that are, was seen before it was trimmed. A row that a move, an import
 -- or a new partition has copied is of a transaction without changes: it is known by those of its entity alone.
 SELECT
     p.fill_type IS NULL
+        AND r.server = (SELECT system_identifier::text FROM pg_control_system())
         AND CASE
             WHEN e.seq IS NULL THEN %(number)s <= greatest(
                 (SELECT n.seq FROM sharding_event n

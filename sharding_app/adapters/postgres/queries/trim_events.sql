@@ -1,13 +1,15 @@
 -- Only what a kept snapshot covers goes, only from the front, and never the entity's last events: its number survives.
 -- One piece of it at a time. While the first event is recent, only that one is read.
--- What a projection has not seen stays: all transactions below its position are behind it. An event's own transaction is
+-- What a projection has not seen stays: all transactions below its position are behind it, unless that is one of another
+-- server, from which this database was restored. An event's own transaction is
 -- known by its last 32 bits; it is at most as young as the youngest one with these. An import puts old events back in a
 -- young transaction, in front of others: an event that has to stay keeps all behind it.
 WITH seen AS MATERIALIZED (
     SELECT p.below, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS present
     FROM sharding_type t
     CROSS JOIN LATERAL (
-        SELECT min(CASE WHEN o.fill_type IS NULL THEN pg_snapshot_xmin(o.position)::text::bigint ELSE 0 END) AS below
+        SELECT min(CASE WHEN o.fill_type IS NULL AND r.server = (SELECT system_identifier::text FROM pg_control_system())
+            THEN pg_snapshot_xmin(o.position)::text::bigint ELSE 0 END) AS below
         FROM sharding_projection r
         JOIN sharding_position o ON o.projection_id = r.id AND o.journal = ''
         WHERE t.id = ANY (r.type_ids)
