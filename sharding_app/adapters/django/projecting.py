@@ -20,6 +20,7 @@ outside of the transaction, and have it acknowledge them before the transaction 
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from datetime import UTC
@@ -310,6 +311,7 @@ class DjangoPart:
                 with shell.beside():
                     outcome = shell.carried_out(steps)
                 shell.settle()
+                self.guard_hooks(self._alias)
         except Astray as error:
             further_journals.note_lost(self._alias, self.journal, facts.number)
             self.forget()
@@ -327,17 +329,36 @@ class DjangoPart:
             if outcome is None:
                 raise
             # Raised by a function that a handler has left for after the commit.
-            if not kept:  # that of the rows, which are on another database
+            if not kept:  # the commit of the rows, which are on another database, has failed
                 raise HandlerFailed(told(error)) from error
-            logger.error(
-                "%s: a function of on_commit has failed, behind a turn that is kept", self.projection.name,
-                exc_info=traceable(error), extra={"action": "projection_failed"},
-            )  # fmt: skip
+            self._note_behind(error)
             return outcome
         self.tried_anew.add((first, last))
         if not shell.found_any:
             self.forget()
         return outcome
+
+    def guard_hooks(self, alias: str) -> None:
+        """Let no function of on_commit end more than itself: those behind it are of other events,
+        and with rows on another database the position is not committed yet.
+        """
+        used: Any = connections[alias]
+        used.run_on_commit = [
+            (savepoints, functools.partial(self._behind, function), *rest)
+            for savepoints, function, *rest in used.run_on_commit
+        ]
+
+    def _behind(self, function: Callable[[], object]) -> None:
+        try:
+            function()
+        except BaseException as error:  # noqa: BLE001  (a sys.exit() of the user's too)
+            self._note_behind(error)
+
+    def _note_behind(self, error: BaseException) -> None:
+        logger.error(
+            "%s: a function of on_commit has failed, behind a turn that is kept", self.projection.name,
+            exc_info=traceable(error), extra={"action": "projection_failed"},
+        )  # fmt: skip
 
     def tidied(self) -> None:
         facts = self.facts()
@@ -475,6 +496,7 @@ class _Shell:
         else:
             with transaction.atomic(using=database, durable=True):
                 yield
+                self._part.guard_hooks(database)
 
     def settle(self) -> None:
         """Have a further journal acknowledge what the transaction rests on, before it commits."""
@@ -724,4 +746,14 @@ def _is_about_the_server(error: BaseException, *used: BaseDatabaseWrapper) -> bo
         return False
     if getattr(error.__cause__, "sqlstate", None) in _AGAIN:
         return True
-    return any(each.connection is None or each.connection.closed for each in used)
+    return any(map(_is_lost, used))
+
+
+def _is_lost(used: BaseDatabaseWrapper) -> bool:
+    """Whether a connection is lost. Only psycopg's says so by itself, and rows may lie in another
+    kind of database.
+    """
+    if used.connection is None:
+        return True
+    closed = getattr(used.connection, "closed", None)
+    return not used.is_usable() if closed is None else bool(closed)

@@ -5,12 +5,14 @@ left out.
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.db import OperationalError, connection, connections
+from django.db import OperationalError, connection, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.sqlite3.base import DatabaseWrapper
 
 from sharding_app.adapters.django import projecting
 from sharding_app.adapters.django import projections as control
@@ -19,7 +21,7 @@ from sharding_app.entities.happened import Happened
 from sharding_app.entities.projections import Projection, on, projections
 from sharding_app.errors import AskTimeout, ProjectionError
 from sharding_app.operations.projections import order
-from sharding_app.ports.projections import NotReady
+from sharding_app.ports.projections import HandlerFailed, NotReady
 from tests.integration.adapters.django.projected import MADE, Account, Paid, Writer, journal, log, part, run
 from tests.integration.adapters.django.test_projecting import writer as journal_writer
 
@@ -367,3 +369,69 @@ def test_a_service_that_is_slow_gets_fewer_events_in_a_turn(
     for _ in range(200):
         work.take(0, 127)
     assert work._limits_now().events == 64
+
+
+@pytest.mark.parametrize("alias", ["default", "reports"])
+def test_a_function_of_on_commit_that_fails_ends_nothing_else(
+    writer: Writer, copies: type[Projection], caplog: pytest.LogCaptureFixture, alias: str
+) -> None:
+    """Django calls those of another database behind the commit of the rows, and before that of the
+    position; and none behind one that has failed.
+    """
+    called: list[str] = []
+
+    def mail(entity: str) -> None:
+        if entity == "a":
+            raise ConnectionError("no mail server")
+        called.append(entity)
+
+    class Mails(Projection, name="projected.Mails"):
+        source = Account
+        database = alias
+
+        @on(Paid)
+        def paid(self, happened: Happened[Paid]) -> None:
+            with connections[alias].cursor() as cursor:
+                cursor.execute(
+                    "INSERT INTO projected (entity, seq, amount) VALUES (%s, %s, 0)",
+                    [happened.entity_id, happened.number],
+                )
+            transaction.on_commit(lambda: mail(happened.entity_id), using=alias)
+
+    work = part(Mails)
+    run(work)
+    for entity in "abc":
+        writer.append(entity, 1)
+    writer.commit()
+    for _ in range(2):
+        run(work)
+    assert [entity for entity, *_ in log()] == ["a", "b", "c"]
+    assert called == ["b", "c"]
+    assert not control.held("projected.Mails", 1)
+    assert len([each for each in caplog.records if "on_commit has failed" in each.getMessage()]) == 1
+
+
+def test_an_error_of_another_kind_of_database_parks_its_event_alone(
+    writer: Writer, copies: type[Projection], tmp_path: Path
+) -> None:
+    """Its connections have no `closed`, as psycopg's have."""
+    connections["reports"].close()
+    settings: dict[str, Any] = {**connection.settings_dict, "OPTIONS": {}, "TIME_ZONE": None}
+    settings |= {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "rows")}
+    connections["reports"] = DatabaseWrapper(settings, "reports")
+    with connections["reports"].cursor() as cursor:
+        cursor.execute("CREATE TABLE projected (entity text, seq int, amount int UNIQUE)")
+    work = part(copies, failures=1)
+    run(work)
+    writer.append("a", 13)
+    writer.append("b", 13)
+    writer.append("c", 1)
+    writer.commit()
+    with pytest.raises(HandlerFailed, match="UNIQUE"):
+        work.take(0, 127)
+    run(work, careful=True)
+    with connections["reports"].cursor() as cursor:
+        cursor.execute("SELECT DISTINCT entity FROM projected ORDER BY entity")
+        assert cursor.fetchall() == [("a",), ("c",)]
+    (held,) = control.held("projected.Copies", 1)
+    assert (held.entity, held.parked) == ("b", True)
