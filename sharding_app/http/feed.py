@@ -131,7 +131,7 @@ class Feed:
         except Error:
             logger.info("no user is let in: the database does not answer", extra={"action": "live_refused"})
             return None
-        if user is None:
+        if user is None or len(self.seats) >= MAX_WATCHERS:  # others came meanwhile
             return None
         seat = Seat(scope, say, end, site=site_name(scope), user=user, asked_at=loop.time())
         self.seats[seat] = None

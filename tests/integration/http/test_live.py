@@ -8,6 +8,7 @@ import asyncio
 import json
 import re
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -436,6 +437,28 @@ def test_the_number_of_watchers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
         assert not (await second.connect(SECONDS))[0]
         await first.disconnect()
         await second.disconnect()
+
+    play(scene)
+
+
+def test_watchers_that_come_at_once_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "MAX_WATCHERS", 1)
+    all_have_come = threading.Event()
+
+    def find_user(_: Mapping[str, Any]) -> Any:
+        assert all_have_come.wait(SECONDS)
+        return Watcher()
+
+    async def scene(stage: Stage) -> None:
+        stage.feed._find_user = find_user
+        browsers = [stage.browser() for _ in range(4)]
+        connecting = [asyncio.create_task(each.connect(SECONDS)) for each in browsers]
+        while stage.feed._thread._work_queue.qsize() < 3:  # noqa: ASYNC110 - a thread fills it
+            await asyncio.sleep(0.01)
+        all_have_come.set()
+        assert sorted([(await each)[0] for each in connecting]) == [False, False, False, True]
+        for each in browsers:
+            await each.disconnect()
 
     play(scene)
 
