@@ -157,7 +157,8 @@ class Child:
     def _listen(self, output: IO[bytes], listener: Listener) -> None:
         with output:
             for line in output:
-                listener(self, line.decode(errors="replace").rstrip())
+                with suppress(OSError):  # a full disk: the next line may find room
+                    listener(self, line.decode(errors="replace").rstrip())
 
 
 class Supervisor:
@@ -213,10 +214,7 @@ class Supervisor:
             elif now >= child.again_at:
                 child.restarts += 1
                 child.release()
-                try:
-                    child.start()
-                except OSError as error:  # the next look finds that it does not run
-                    self.say(f"{child.name} cannot be started: {error}")
+                self._start(child)
 
     def say(self, text: str) -> None:
         """Tell how children do. A full disk or a closed pipe must not end them."""
@@ -226,7 +224,7 @@ class Supervisor:
     def add(self, child: Child) -> None:
         """Start one more."""
         self.children.append(child)
-        child.start()
+        self._start(child)
 
     def retire(self, child: Child) -> None:
         """Ask one to end in order, and start it no more. `look` finds its end."""
@@ -238,7 +236,14 @@ class Supervisor:
         self._end([child])
         if not self.stopping:
             child.delay = RESTART_SECONDS
+            self._start(child)
+
+    def _start(self, child: Child) -> None:
+        """Start a child. One that cannot be started costs no other: the next look tries again."""
+        try:
             child.start()
+        except OSError as error:
+            self.say(f"{child.name} cannot be started: {error}")
 
     def wait_ready(self, child: Child, seconds: float) -> bool:
         """Wait until a child is ready; False if it dies, is too slow, or we are asked to stop."""

@@ -83,6 +83,52 @@ def test_a_killed_child_is_named_with_its_signal(said: list[str]) -> None:
     assert back.is_set()
 
 
+@pytest.mark.parametrize("how", ["add", "restart"])
+def test_one_more_that_cannot_be_started_is_tried_again(
+    said: list[str], monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(child_processes, "RESTART_SECONDS", 0.05)
+    child, other = Child("one more", python(QUIET)), Child("other", python(QUIET))
+    supervisor = Supervisor([other] if how == "add" else [child, other], said.append)
+    real, failed = subprocess.Popen, list[OSError]()
+
+    def popen(*arguments: Any, **options: Any) -> Any:
+        if not failed:
+            failed.append(BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"))
+            raise failed[0]
+        return real(*arguments, **options)
+
+    def look() -> None:
+        if not failed:
+            monkeypatch.setattr(subprocess, "Popen", popen)
+            getattr(supervisor, how)(child)
+        supervisor.stopping = child.alive and other.alive
+
+    supervisor.run(look)
+    assert said[0] == f"one more cannot be started: {failed[0]}"
+
+
+def test_a_line_that_cannot_be_told_ends_no_listening(said: list[str]) -> None:
+    """The disk may be full for a moment: nothing else reads what a child prints."""
+    heard: list[str] = []
+
+    def listen(_: Child, line: str) -> None:
+        heard.append(line)
+        if line == "one":
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    child = Child(
+        "talker", python("print('one', flush=True)\nprint('two', flush=True)\n" + QUIET), listener=listen
+    )
+    supervisor = Supervisor([child], said.append)
+
+    def look() -> None:
+        supervisor.stopping = len(heard) == 3
+
+    supervisor.run(look)
+    assert heard == ["one", "two", "here"]
+
+
 def test_ranks_end_one_after_the_other(said: list[str], tmp_path: Path) -> None:
     """The site goes first, then the nodes; a node that is slow to leave is waited for."""
     notes = tmp_path / "notes"
