@@ -159,7 +159,11 @@ class Postgres(Server):
                 "--no-instructions",
                 "--no-sync",  # seconds on a busy disk: `settle` does it while the server is used already
             )
-            self._run("postgres", "--single", "-F", "-D", "data.new", "postgres", text=self._first_words())
+            # Else it goes on behind a statement that fails, and ends with 0.
+            strict = ("-c", "exit_on_error=on")
+            self._run(
+                "postgres", "--single", "-F", *strict, "-D", "data.new", "postgres", text=self._first_words()
+            )
         finally:
             self.account.run("rm -f password", cwd=self.home)
         self.account.run("mv data.new data", cwd=self.home)
