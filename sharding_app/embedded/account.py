@@ -12,6 +12,7 @@ root reads there is a regular file of a few kilobytes, reached without following
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import shutil
@@ -169,8 +170,21 @@ def use_place(place: Path, folder: Path) -> None:
         raise ServersError(
             f"The data of {folder} was in {place}, which is gone. Remove {folder} to begin anew, without its data."
         )
+    with suppress(OSError):
+        owner = Path(read_small(place, _OWNER))
+        if _has_its_data_in(owner, place) and not owner.samefile(folder):
+            raise ServersError(
+                f"{folder} is a copy of {owner}, whose data is in {place}. Remove {folder} to begin anew, without its data."
+            )
     _name(place, folder)
     (place / _USED).touch(mode=0o600)
+
+
+def _has_its_data_in(folder: Path, place: Path) -> bool:
+    try:
+        return bool(json.loads((folder / "access.json").read_text())["place"] == str(place))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def read_small(directory: Path, *names: str) -> str:

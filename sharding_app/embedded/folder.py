@@ -19,6 +19,7 @@ from typing import Any
 
 from sharding_app.embedded.errors import ServersError
 from sharding_app.embedded.ports import LOOPBACK, free_port
+from sharding_app.embedded.processes import ProcessId
 
 DATABASE = USER = "sharding"
 ADMINISTRATOR = "postgres"
@@ -176,6 +177,31 @@ class DataFolder:
     def change_access(self, access: Access) -> None:
         """Keep a new port or place."""
         self.write(self.access_file, asdict(access), lasting=True)
+
+    def identity(self) -> str:
+        """Tell this folder from a copy of it: the lists of processes that a copy has are the
+        original's.
+        """
+        status = self.path.stat()
+        return f"{status.st_dev}:{status.st_ino}"
+
+    def servers(self) -> dict[str, tuple[ProcessId, bool]]:
+        """Return the processes of this folder's servers, and whether each takes connections."""
+        recorded = self.read(self.running_file) or {}
+        if recorded.pop("folder", "") != self.identity():
+            return {}
+        return {
+            name: (ProcessId(entry["pid"], entry["started"]), entry["ready"])
+            for name, entry in recorded.items()
+        }
+
+    def write_servers(self, servers: dict[str, tuple[ProcessId, bool]]) -> None:
+        """Write down which processes the servers are."""
+        entries: dict[str, Any] = {
+            name: {"pid": process.pid, "started": process.started, "ready": ready}
+            for name, (process, ready) in servers.items()
+        }
+        self.write(self.running_file, {"folder": self.identity(), **entries})
 
     def failures(self) -> dict[str, str]:
         """Return the sentences of servers that did not start, by name; "" is the supervisor."""

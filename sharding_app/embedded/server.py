@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar
@@ -65,8 +65,10 @@ class Server(ABC):
         """Return what the program reads from its standard input."""
         return b""
 
-    def start(self) -> ProcessId:
-        """Start the server and wait until it takes connections."""
+    def start(self, known: Callable[[ProcessId], object] = lambda process: None) -> ProcessId:
+        """Start the server and wait until it takes connections. `known` hears at once which process
+        it is: the start may take long, and we may be killed meanwhile.
+        """
         self.prepare()
         with self._claimed() as claim, self.log.open("ab") as log:
             self.log.chmod(0o600)
@@ -83,6 +85,12 @@ class Server(ABC):
             )
         process = identify(child.pid)
         self.child = child
+        if process is not None:
+            try:
+                known(process)
+            except BaseException:
+                self.end(process, signal.SIGKILL)
+                raise
         if child.stdin is not None:
             with suppress(BrokenPipeError), child.stdin as stream:
                 stream.write(self.configuration())

@@ -14,7 +14,7 @@ from sharding_app.embedded.entries import follow
 from sharding_app.embedded.errors import ServersError
 from sharding_app.embedded.folder import DataFolder, unlock
 from sharding_app.embedded.holders import register, withdraw
-from sharding_app.embedded.processes import ProcessId, alive
+from sharding_app.embedded.processes import alive
 
 _ROOT = Path(__file__).resolve().parents[2]
 _WAIT_SECONDS = 90.0
@@ -86,8 +86,7 @@ def _try_again(folder: DataFolder, servers: frozenset[str]) -> None:
 
 
 def _running(folder: DataFolder) -> set[str]:
-    recorded = folder.read(folder.running_file) or {}
-    return {name for name, run in recorded.items() if alive(ProcessId(run["pid"], run["started"]))}
+    return {name for name, (process, ready) in folder.servers().items() if ready and alive(process)}
 
 
 def supervised(folder: DataFolder) -> bool:

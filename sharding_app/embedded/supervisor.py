@@ -54,8 +54,10 @@ class Supervisor:
         self.folder = folder
         self.lock = lock
         "The descriptor on which `supervisor.lock` is held."
-        recorded = folder.read(folder.running_file) or {}
-        self.running = {name: ProcessId(entry["pid"], entry["started"]) for name, entry in recorded.items()}
+        recorded = folder.servers()
+        self.running = {name: process for name, (process, _) in recorded.items()}
+        self.starting = {name for name, (_, ready) in recorded.items() if not ready}
+        "Those that are not known to take connections: a killed supervisor may have left them so."
         self.asked_to_end = False
         self.server_objects: dict[str, Server] = {}
         """Those that this process has started: their children are waited for."""
@@ -101,7 +103,9 @@ class Supervisor:
         """Start a server that does not run, the first time or after it died."""
         process = self.running.get(name)
         if process is not None and alive(process):
-            return
+            if name not in self.starting:
+                return
+            end(process, KINDS[name].stop_signal)
         failing = self.failing.get(name)
         if (
             failing is not None
@@ -123,6 +127,7 @@ class Supervisor:
         """
         server, process = self.started(name)
         self.running[name] = process
+        self.starting.discard(name)
         try:
             self.record()
         except ServersError:
@@ -147,11 +152,17 @@ class Supervisor:
         """Start a server, on another port if a process takes its own before it does."""
         server = self.server_objects[name] = self.on_a_free_port(name)
         try:
-            return server, server.start()
+            return server, server.start(lambda process: self.known(name, process))
         except ServersError:
             if starts == 1 or port_is_free(server.port):
                 raise
         return self.started(name, starts - 1)
+
+    def known(self, name: str, process: ProcessId) -> None:
+        """Write down a server that starts: whoever replaces us must find it."""
+        self.running[name] = process
+        self.starting.add(name)
+        self.record()
 
     def on_a_free_port(self, name: str) -> Server:
         """Describe a server, with another port where a process has taken its own."""
@@ -193,8 +204,9 @@ class Supervisor:
 
     def record(self) -> None:
         """Write down which processes the servers are."""
-        entries = {name: {"pid": run.pid, "started": run.started} for name, run in self.running.items()}
-        self.folder.write(self.folder.running_file, entries)
+        self.folder.write_servers(
+            {name: (run, name not in self.starting) for name, run in self.running.items()}
+        )
 
     def end_all(self) -> None:
         """End the servers, Postgres with SIGINT. Nothing is read for it: the folder and the

@@ -7,18 +7,22 @@ import fcntl
 import json
 import os
 import pwd
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sharding_app.embedded import DataFolder, ServersError, database, settings
-from sharding_app.embedded.account import Account, server_account
+from sharding_app.embedded import holders as holders_module
+from sharding_app.embedded.account import Account, server_account, use_place
 from sharding_app.embedded.entries import follow
-from sharding_app.embedded.holders import register, wanted
+from sharding_app.embedded.holders import register, wanted, withdraw
+from sharding_app.embedded.processes import ProcessId, identify
 from sharding_app.embedded.starting import _import_path, supervised
 
 
@@ -73,6 +77,58 @@ def test_emptied_notes_about_processes_count_for_nothing(tmp_path: Path) -> None
     assert wanted(files) == {"postgres"}
     assert not (files.holders / "999999999.json").exists()
     assert files.failures() == {}
+
+
+def test_a_copy_of_a_folder_takes_no_process_of_the_original_for_its_own(tmp_path: Path) -> None:
+    """It would use the original's servers, and end them."""
+    files = DataFolder(tmp_path / "data")
+    me = identify(os.getpid())
+    assert me is not None
+    with files.lock():
+        register(files, frozenset({"postgres"}))
+        files.write_servers({"postgres": (me, True)})
+    shutil.copytree(files.path, tmp_path / "copy")
+    copy = DataFolder(tmp_path / "copy")
+    assert files.servers() == {"postgres": (me, True)}
+    assert wanted(files) == {"postgres"}
+    assert copy.servers() == {}
+    assert wanted(copy) == frozenset()
+    with copy.lock():
+        register(copy, frozenset({"redis"}))
+    assert wanted(copy) == {"redis"}
+    assert wanted(files) == {"postgres"}
+    (tmp_path / "data").rename(tmp_path / "moved")
+    assert wanted(DataFolder(tmp_path / "moved")) == {"postgres"}
+
+
+def test_processes_of_two_containers_with_one_pid_are_two_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = DataFolder(tmp_path / "data")
+    both = [ProcessId(1, "Mon Nov 30 10:00:00 2026"), ProcessId(1, "Mon Nov 30 11:00:00 2026")]
+    for process, name in zip(both, ("postgres", "redis"), strict=True):
+        monkeypatch.setattr(holders_module, "identify", lambda _, process=process: process)
+        with files.lock():
+            register(files, frozenset({name}))
+    monkeypatch.setattr(holders_module, "living", set)
+    assert wanted(files) == {"postgres", "redis"}
+    withdraw(files)
+    assert wanted(files) == {"postgres"}
+
+
+def test_a_copy_of_a_folder_whose_data_lie_elsewhere_is_refused(tmp_path: Path) -> None:
+    """Both would have the same data, and those would go with the one that was used last."""
+    place, folder, copy = tmp_path / "place", tmp_path / "data", tmp_path / "copy"
+    place.mkdir()
+    files = DataFolder(folder)
+    files.change_access(replace(files.access(), place=str(place)))
+    use_place(place, folder)
+    shutil.copytree(folder, copy)
+    with pytest.raises(ServersError, match=f"{copy} is a copy of {folder}, whose data is in {place}"):
+        use_place(place, copy)
+    folder.rename(tmp_path / "moved")
+    use_place(place, tmp_path / "moved")
+    assert (place / "belongs-to").read_text() == str(tmp_path / "moved")
 
 
 def test_a_full_disk_is_said_and_leaves_no_halves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

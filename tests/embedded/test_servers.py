@@ -117,9 +117,10 @@ def first_line(process: subprocess.Popen[str]) -> str:
 
 def running(folder: Path) -> dict[str, ProcessId]:
     """Return the recorded servers of a folder that are alive."""
-    recorded = DataFolder(folder).read(folder / "running.json") or {}
-    found = {name: ProcessId(each["pid"], each["started"]) for name, each in recorded.items()}
-    return {name: process for name, process in found.items() if alive(process)}
+    if not folder.exists():
+        return {}
+    found = DataFolder(folder).servers().items()
+    return {name: process for name, (process, ready) in found if ready and alive(process)}
 
 
 @pytest.fixture
@@ -425,6 +426,28 @@ def test_a_killed_supervisor_is_replaced_and_the_servers_go_on(folder: Path) -> 
     wait_until(lambda: not any(alive(process) for process in before.values()), LINGER_SECONDS + 10)
 
 
+def test_a_server_that_started_while_its_supervisor_was_killed_is_not_lost(folder: Path) -> None:
+    """It holds the lock of the data: no other server could work on them."""
+    with holder(folder) as user:
+        first_line(user)
+    wait_until(lambda: not running(folder), LINGER_SECONDS + 10)
+    wait_until(lambda: not supervised(DataFolder(folder)), 10)
+
+    def starting() -> ProcessId | None:
+        found = DataFolder(folder).servers().get("postgres")
+        return None if found is None or found[1] else found[0]
+
+    with holder(folder) as user:
+        wait_until(lambda: starting() is not None, 30)
+        first = starting()
+        os.kill(supervisor_of(folder), signal.SIGKILL)
+        user.kill()
+        with holder(folder) as another:
+            assert first_line(another).startswith("postgresql://")
+    wait_until(lambda: not running(folder), LINGER_SECONDS + 10)
+    assert first is None or not alive(first)
+
+
 def test_a_supervisor_that_ends_is_not_taken_for_one_that_works(tmp_path: Path) -> None:
     """A process that comes while it ends waits for the folder's lock, and looks then whether there
     is a supervisor.
@@ -577,6 +600,19 @@ def test_own_postgres_is_stopped_killed_and_started_with_its_data(own_postgres: 
     log = own_postgres.log.read_text()
     assert "database system was not properly shut down" in log
     assert "received fast shutdown request" in log
+
+
+def test_a_cluster_whose_first_statements_fail_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would lack its database for good: the next start takes what is there."""
+    server = OwnPostgres(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(Postgres, "_first_words", lambda _: b"CREATE DATABASE postgres;\n")
+        with pytest.raises(ServersError, match=r"PostgreSQL's postgres failed: .* already exists"):
+            server.start()
+    with server, psycopg.connect(server.url) as connection:
+        assert connection.execute("SELECT current_database()").fetchone() == ("sharding",)
 
 
 @pytest.mark.parametrize("kind", [OwnPostgres, OwnRedis])
