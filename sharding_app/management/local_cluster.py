@@ -153,14 +153,17 @@ class LocalCluster:
 
         The code may take its time, or hang. Nodes that die and requests of the site do not wait.
         """
-        tried = subprocess.Popen(
-            manage("check", *self._options),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            process_group=0,
-        )
+        try:
+            tried = subprocess.Popen(
+                manage("check", *self._options),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                process_group=0,
+            )
+        except OSError as error:  # no process or descriptor to spare for a while
+            return f"It cannot be tried: {error}"
         while True:
             with suppress(subprocess.TimeoutExpired):
                 _, said = tried.communicate(timeout=LOOK_SECONDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -51,6 +52,21 @@ def test_a_cluster_ends_though_new_code_hangs(hanging: Path) -> None:
     assert not thread.is_alive()
     assert not running(pid)
     assert said == []
+
+
+def test_new_code_that_cannot_be_tried_ends_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may have no process to spare for a while."""
+
+    def popen(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    said: list[str] = []
+    cluster = LocalCluster(0, None, say=said.append, all_up=lambda: None, files=None)
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    cluster._roll_out()
+    assert len(said) == 1
+    assert "cannot be tried: [Errno 11]" in said[0]
+    assert "The cluster continues with the old code." in said[0]
 
 
 def test_code_that_hangs_is_given_up_when_it_is_changed_again(hanging: Path, tmp_path: Path) -> None:
