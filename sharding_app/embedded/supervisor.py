@@ -159,7 +159,7 @@ class Supervisor:
         return self.started(name, starts - 1)
 
     def known(self, name: str, process: ProcessId) -> None:
-        """Write down a server that starts: whoever replaces us must find it."""
+        """Write down a server that starts: the next supervisor must find it if this one is killed."""
         self.running[name] = process
         self.starting.add(name)
         self.record()
