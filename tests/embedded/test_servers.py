@@ -605,7 +605,7 @@ def test_own_postgres_is_stopped_killed_and_started_with_its_data(own_postgres: 
 def test_a_cluster_whose_first_statements_fail_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next start of the server uses the cluster that it finds, also one without our database."""
+    """The next start of the server uses the cluster that it finds, even without our database."""
     server = OwnPostgres(tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr(Postgres, "_first_words", lambda _: b"CREATE DATABASE postgres;\n")

@@ -31,6 +31,7 @@ DROP FUNCTION @schema@.sharding_refile_v1(integer, integer, integer, integer, bi
 DROP FUNCTION @schema@.sharding_resize_v1(text, integer, integer, text);
 DROP FUNCTION @schema@.sharding_renumber_v1(bigint, text, bigint, integer, bigint, integer);
 DROP FUNCTION @schema@.sharding_former_shards_v1(integer, text);
+DROP FUNCTION @schema@.sharding_shard_of_v1(text, integer, integer, integer);
 DROP FUNCTION @schema@.sharding_hash_v1(text);
 DROP FUNCTION @schema@.sharding_modulus_v1(bigint, integer, integer, integer);
 DROP FUNCTION @schema@.sharding_bury_v1(bigint, text);

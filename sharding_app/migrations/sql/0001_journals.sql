@@ -33,14 +33,10 @@ BEGIN
     UPDATE @schema@.sharding_shard s SET epoch = s.epoch + 1, home = NULL, updated_at = clock_timestamp(),
             step = CASE s.step WHEN 'copied' THEN 'copied' ELSE 'stopped' END
         WHERE s.type_id = of_type AND s.shard = ANY (changed);
-    WITH hashed AS MATERIALIZED (
-        SELECT r.shard, r.entity, @schema@.sharding_hash_v1(r.entity) AS hash
+    WITH moving AS MATERIALIZED (
+        SELECT r.shard, r.entity, @schema@.sharding_shard_of_v1(r.entity, number, wanted, resized) AS later
         FROM @schema@.sharding_remembered r
         WHERE r.type_id = of_type AND r.shard = ANY (changed)
-    ), moving AS MATERIALIZED (
-        SELECT h.shard, h.entity,
-            (h.hash % @schema@.sharding_modulus_v1(h.hash, number, wanted, resized))::integer AS later
-        FROM hashed h
     ), added AS (
         INSERT INTO @schema@.sharding_shard (type_id, shard, epoch, step, followed)
         SELECT DISTINCT ON (m.later) of_type, m.later, s.epoch, s.step, s.followed
@@ -68,25 +64,19 @@ BEGIN
         WHERE s.type_id = of_type AND s.shard = ANY (changed) AND s.journal <> ''
         ORDER BY place.shard, s.epoch DESC
         ON CONFLICT DO NOTHING;
-    -- Also those of an append that was waited for.
-    WITH hashed AS MATERIALIZED (
-        SELECT m.id, m.shard, @schema@.sharding_hash_v1(m.entity) AS hash
-        FROM @schema@.sharding_message m
-        WHERE m.type_id = of_type AND m.shard = ANY (changed)
-    ), moving AS MATERIALIZED (
-        SELECT h.id, h.shard, h.hash % @schema@.sharding_modulus_v1(h.hash, number, wanted, resized) AS later FROM hashed h
-    )
-    UPDATE @schema@.sharding_message m SET shard = g.later
-        FROM moving g WHERE m.id = g.id AND g.later <> g.shard;
-    WITH hashed AS MATERIALIZED (
-        SELECT m.id, m.shard, @schema@.sharding_hash_v1(m.entity) AS hash
-        FROM @schema@.sharding_taken m
-        WHERE m.type_id = of_type AND m.shard = ANY (changed)
-    ), moving AS MATERIALIZED (
-        SELECT h.id, h.shard, h.hash % @schema@.sharding_modulus_v1(h.hash, number, wanted, resized) AS later FROM hashed h
-    )
-    UPDATE @schema@.sharding_taken m SET shard = g.later
-        FROM moving g WHERE m.id = g.id AND g.later <> g.shard;
+    -- Also those of an append that was waited for. OFFSET 0: each id is hashed once.
+    UPDATE @schema@.sharding_message m SET shard = moving.later
+        FROM (
+            SELECT o.id, @schema@.sharding_shard_of_v1(o.entity, number, wanted, resized) AS later
+            FROM @schema@.sharding_message o WHERE o.type_id = of_type AND o.shard = ANY (changed) OFFSET 0
+        ) moving
+        WHERE m.id = moving.id AND m.shard <> moving.later;
+    UPDATE @schema@.sharding_taken m SET shard = moving.later
+        FROM (
+            SELECT o.id, @schema@.sharding_shard_of_v1(o.entity, number, wanted, resized) AS later
+            FROM @schema@.sharding_taken o WHERE o.type_id = of_type AND o.shard = ANY (changed) OFFSET 0
+        ) moving
+        WHERE m.id = moving.id AND m.shard <> moving.later;
     UPDATE @schema@.sharding_type y SET
             number_of_shards = number, shards_wanted = wanted, groups_resized = resized, shards_revision = revision,
             declared_shards = ARRAY(

@@ -25,6 +25,16 @@ BEGIN
 END
 $hash$;
 
+-- The shard of an id by these numbers. Its hash, which takes long, is computed once.
+CREATE FUNCTION @schema@.sharding_shard_of_v1(entity text, shards integer, wanted integer, resized integer)
+RETURNS integer LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $shard_of$
+DECLARE
+    place bigint := @schema@.sharding_hash_v1(entity);
+BEGIN
+    RETURN place % @schema@.sharding_modulus_v1(place, shards, wanted, resized);
+END
+$shard_of$;
+
 -- The shards that an id had, or is to have, by the numbers of its type's resizes. A message that was stored from outside by a
 -- transaction that knew a former number may stand in one of them. Empty for a type that was never resized.
 CREATE FUNCTION @schema@.sharding_former_shards_v1(of_type integer, entity text)
