@@ -148,6 +148,19 @@ def test_an_erasure_reaches_the_former_table_that_a_killed_run_has_left(
     assert erase(journal, "T2", "e1", "me", 1.0, bool)[1] == Erasure()
 
 
+def test_an_erasure_reaches_the_former_table_beside_the_command_that_is_to_drop_it(
+    journal: dict[str, Any],
+) -> None:
+    """It waits for its lock, and may be killed before it has that."""
+    run = steps(journal)
+    while next(run).name != "switched":
+        pass
+    assert erase(journal, "T2", "e1", "me", 1.0, bool)[1].events == 10
+    with psycopg.connect(**journal) as admin:
+        assert (2, "e1", 10) not in admin.execute(FORMER).fetchall()
+    run.close()  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("parts", [{}, {"T2": 3}])
 def test_an_erasure_reaches_a_copy_that_stands_still(
     journal: dict[str, Any], monkeypatch: pytest.MonkeyPatch, parts: dict[str, int]
