@@ -209,7 +209,7 @@ class PostgresJournal:
         self._recovery = line(purpose="recovery", prepare=_only_reads)
         self._resizes = LongResizes(
             lambda: self._in_lineage(
-                line(purpose="resize", answer_seconds=RESIZE_SECONDS, settings={"lock_timeout": "0"})
+                line(purpose="resize", answer_seconds=RESIZE_SECONDS, settings={"lock_timeout": "10s"})
             )
         )
         self._lookups = Lookups(self._outcomes, now)

@@ -33,6 +33,8 @@ class LongResizes:
         parameters of a take.
         """
         type_id = wanted["type_id"]
+        if self.has(type_id):
+            return  # another take has begun it
         task = self._at_work[type_id] = asyncio.create_task(self._follow(wanted))
         task.add_done_callback(lambda _: self._at_work.pop(type_id, None))
 
