@@ -46,7 +46,7 @@ def wanted(folder: DataFolder) -> frozenset[str]:
         data = folder.read(file)
         if data is None:
             file.unlink(missing_ok=True)  # a power cut has emptied it
-        elif data["folder"] == here:
+        elif data.get("folder") == here:
             holders[ProcessId(data["pid"], data["started"])] = data["servers"]
     present = living(holders)
     for holder in holders.keys() - present:

@@ -159,7 +159,7 @@ class Supervisor:
         return self.started(name, starts - 1)
 
     def known(self, name: str, process: ProcessId) -> None:
-        """Write down a server that starts: if this supervisor is killed, the next one must find it."""
+        """Write down a server that starts: the supervisor that replaces this one must find it."""
         self.running[name] = process
         self.starting.add(name)
         self.record()
