@@ -211,16 +211,13 @@ def no_descriptors(stage: Stage) -> Made:
     """Let a node open no more descriptors, and cut its connections."""
     node = stage.pick()
     stage.starved.add(node.name)
-    _, hard = resource.prlimit(node.pid, resource.RLIMIT_NOFILE)
-    with suppress(ProcessLookupError):
-        resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (4, hard))
+    _limit(node, resource.RLIMIT_NOFILE, lambda _: 4)
     node.loses_connections()
     for proxy in stage.cluster.proxies.get(node.name, {}).values():
         proxy.reset()
 
     def give() -> None:
-        with suppress(ProcessLookupError):
-            resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (min(1024, hard) if hard > 0 else 1024, hard))
+        _limit(node, resource.RLIMIT_NOFILE, lambda hard: min(1024, hard) if hard > 0 else 1024)
 
     return Made(f"{node.name} is out of file descriptors", give)
 
@@ -229,14 +226,12 @@ def no_memory(stage: Stage, name: str = "") -> Made:
     """Give a node no more memory than it has, and have handlers ask for some."""
     node = stage.cluster.nodes[name] if name else stage.pick()
     stage.starved.add(node.name)
-    _, hard = resource.prlimit(node.pid, resource.RLIMIT_AS)
-    resource.prlimit(node.pid, resource.RLIMIT_AS, (node.address_space(), hard))
+    _limit(node, resource.RLIMIT_AS, lambda _: node.address_space())
     for number in range(SWELLING):
         stage.run.load.order(f"swell swell{number} {SWOLLEN_MEGABYTES}")
 
     def give() -> None:
-        with suppress(ProcessLookupError):
-            resource.prlimit(node.pid, resource.RLIMIT_AS, (hard, hard))
+        _limit(node, resource.RLIMIT_AS, lambda hard: hard)
 
     return Made(f"{node.name} is out of memory", give)
 
@@ -272,3 +267,13 @@ def possible(*, proxies: bool = True) -> dict[str, tuple[Fault, float]]:
 
 def _launch(stage: Stage, name: str, *extra: str) -> None:
     stage.cluster.launch(name, *extra)
+
+
+def _limit(node: Node, which: int, soft: Callable[[int], int]) -> None:
+    """Limit a node's use of a resource; `soft` returns the limit, given the hard one.
+
+    A node that has ended is left alone: its number may be that of a foreign process by now.
+    """
+    if node.alive:
+        _, hard = resource.prlimit(node.pid, which)
+        resource.prlimit(node.pid, which, (soft(hard), hard))
