@@ -57,8 +57,13 @@ def judge(program: Path, calls: Iterable[Call], place: Path) -> Verdict:
     """Run the program on a history. Raises Disagreement if it fails."""
     file = place / "operations.jsonl"
     file.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines_of(calls)))
+    # A name without a folder would be looked up on the PATH.
     done = subprocess.run(
-        [program, file], capture_output=True, check=False, timeout=SECONDS, stdin=subprocess.DEVNULL
+        [program.absolute(), file],
+        capture_output=True,
+        check=False,
+        timeout=SECONDS,
+        stdin=subprocess.DEVNULL,
     )
     if done.returncode:
         raise Disagreement(f"{program} ended with {done.returncode}: {done.stderr.decode(errors='replace')}")

@@ -152,6 +152,8 @@ def test_it_refuses_a_database_in_which_others_live(live_tables: Live) -> None:
     [
         (["--faults", "kil"], "Unknown fault 'kil'. Choose from kill, kill-coordinator"),
         (["--porcupine", "/nowhere/porcupine"], "There is no program /nowhere/porcupine"),
+        (["--porcupine", __file__], "test_torture.py that may be executed"),
+        (["--keep", __file__], "test_torture.py: File exists. Give a new folder"),
         (["--minutes", "0"], "must be a number greater than 0"),
     ],
 )

@@ -4,6 +4,7 @@ results.
 
 import asyncio
 import json
+import os
 import secrets
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from django.core.management.base import CommandError
 
 from sharding_app.management.arguments import count, positive
 from sharding_app.management.base import ShardingCommand
+from sharding_app.management.file_troubles import told
 from sharding_app.management.gc import quiet_collector
 from sharding_app.operations.connectivity import HEALTHY, PROBLEMS, check_servers
 from sharding_app.processes.addresses import ADDRESSES, NoAddress, reroute
@@ -119,13 +121,16 @@ class Command(ShardingCommand):
         wanted = [each for each in options["faults"].split(",") if each]
         if unknown := [each for each in wanted if each not in FAULTS]:
             raise CommandError(f"Unknown fault {unknown[0]!r}. Choose from {', '.join(FAULTS)}.")
-        if options["porcupine"] is not None and not options["porcupine"].is_file():
-            raise CommandError(f"There is no program {options['porcupine']}.")
+        program = options["porcupine"]
+        if program is not None and not (program.is_file() and os.access(program, os.X_OK)):
+            raise CommandError(f"There is no program {program} that may be executed.")
         check_servers()
         seed = secrets.randbelow(1_000_000) if options["seed"] is None else options["seed"]
         place = options["keep"] or Path(tempfile.mkdtemp(prefix="sharding-torture-"))
-        place.mkdir(parents=True, exist_ok=True)
-        if any(place.iterdir()):
+        with told(place, "Give a new folder."):
+            place.mkdir(parents=True, exist_ok=True)
+            is_used = any(place.iterdir())
+        if is_used:
             raise CommandError(
                 f"{place} is not empty: the histories of two runs would mix. Give a new folder."
             )
