@@ -12,6 +12,13 @@ Call = Callable[[int], Awaitable[object]]
 """Run the operation with that number."""
 
 
+class NothingMeasured(Exception):
+    """No operation was done in the time of a measurement."""
+
+    def __init__(self) -> None:
+        super().__init__("no operation was done in the time of a measurement: give more --seconds")
+
+
 class Driven:
     """The callers' measurements."""
 
@@ -23,7 +30,9 @@ class Driven:
 
 
 async def at_once(call: Call, in_flight: int, *, seconds: float = 0.0, count: int = 0) -> Driven:
-    """Keep `in_flight` operations under way, for a time or until a number of them is done."""
+    """Keep `in_flight` operations under way, for a time or until a number of them is done. Raises
+    NothingMeasured.
+    """
     driven = Driven()
     note = driven.seconds.append
     numbers = iter(range(count)) if count else iter(range(1 << 62))
@@ -40,6 +49,8 @@ async def at_once(call: Call, in_flight: int, *, seconds: float = 0.0, count: in
 
     begun, cpu = clock(), time.process_time()
     await asyncio.gather(*(caller() for _ in range(in_flight)))
+    if not driven.seconds:
+        raise NothingMeasured
     driven.elapsed, driven.cpu_seconds = clock() - begun, time.process_time() - cpu
     return driven
 
@@ -49,6 +60,7 @@ async def paced(call: Call, per_second: float, callers: int, *, seconds: float) 
     when a call was due.
 
     An outage does not hide: a call that is late because earlier answers were late counts as late.
+    Raises NothingMeasured.
     """
     driven = Driven()
     note = driven.seconds.append
@@ -65,6 +77,8 @@ async def paced(call: Call, per_second: float, callers: int, *, seconds: float) 
             note(clock() - due)
 
     await asyncio.gather(*(caller() for _ in range(callers)))
+    if not driven.seconds:
+        raise NothingMeasured
     driven.elapsed, driven.cpu_seconds = clock() - begun, time.process_time() - cpu
     return driven
 

@@ -54,7 +54,9 @@ class Result:
     note: str | None = None
 
     def timed(self, seconds: Sequence[float]) -> "Result":
-        """Note how long the operations took."""
+        """Note how long the operations took, if there was any."""
+        if not seconds:
+            return self
         ordered = sorted(seconds)
         self.p50_ms = ordered[len(ordered) // 2] * 1e3
         self.p99_ms = ordered[int(len(ordered) * 0.99)] * 1e3

@@ -9,6 +9,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+INTERRUPTED = 130
+"""Exit code of a command that was ended by Ctrl-C, as shells have it."""
+
 
 class ShardingCommand(BaseCommand):
     requires_system_checks = ()

@@ -5,6 +5,7 @@ behind.
 from __future__ import annotations
 
 import json
+import signal
 from typing import Any
 
 import psycopg
@@ -194,12 +195,26 @@ def test_one_run_at_a_time(live_tables: Live) -> None:
     assert done.stderr.strip() == "CommandError: Another sharding_bench runs on this database."
 
 
+def test_ctrl_c_ends_a_run_and_leaves_nothing(live_tables: Live) -> None:
+    with live_tables.program("sharding_bench", "durable", "--seconds", "60") as running:
+        running.wait_line(r"in flight")
+        assert running.stop(signal.SIGINT) == 130, running.text
+        assert "Interrupted" in running.text
+        assert "Traceback" not in running.text
+    assert number(live_tables, LEFT) == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
         (["asks"], "Unknown workload 'asks'. Choose from ask, durable"),
         (["ask", "--in-flight", "none"], "must be a whole number of at least 1"),
         (["ask", "--seconds", "0"], "must be a number greater than 0"),
+        (
+            ["ask", "--in-flight", "1", "--seconds", "1e-9"],
+            "No operation was done in the time of a measurement",
+        ),
+        (["hot", "--in-flight", "5000"], "A call of the benchmark has failed (BufferFull)"),
     ],
 )
 def test_wrong_options_are_told(live_tables: Live, arguments: list[str], text: str) -> None:

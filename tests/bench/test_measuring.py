@@ -10,7 +10,7 @@ import pytest
 from django.conf import settings
 from django.test import override_settings
 
-from sharding_app.bench.driving import FixedRate, at_once, paced
+from sharding_app.bench.driving import FixedRate, NothingMeasured, at_once, paced
 from sharding_app.bench.entities import TYPES
 from sharding_app.bench.isolation import PREFIX, only_bench_types
 from sharding_app.bench.probe import compare, wires
@@ -61,6 +61,16 @@ def test_callers_stop_in_time() -> None:
     driven = asyncio.run(at_once(call, 3, seconds=0.05))
     assert driven.seconds
     assert driven.elapsed < 5
+
+
+def test_a_measurement_without_an_operation_is_none() -> None:
+    async def call(_: int) -> None:
+        raise AssertionError("there is no time for it")
+
+    for nothing in (at_once(call, 3, seconds=1e-9), paced(call, 1, 1, seconds=0.1)):
+        with pytest.raises(NothingMeasured, match="give more --seconds"):
+            asyncio.run(nothing)
+    assert "p50_ms" not in Result(workload="failover").timed([]).as_json()
 
 
 def test_paced_callers_count_from_when_a_call_was_due() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from django.apps.registry import Apps
 from django.db import connections, models, transaction
 
+from sharding_app.bench.driving import NothingMeasured
 from sharding_app.bench.result import Result
 from sharding_app.bench.run import ENTITIES, Run
 
@@ -116,6 +117,8 @@ def _measure(alias: str, threads: int, seconds: float) -> Result:
     if failures:
         raise failures[0]
     done = [each for those in taken for each in those]
+    if not done:
+        raise NothingMeasured
     return Result(
         workload="django", in_flight=threads, entities=ENTITIES, ops_per_s=len(done) / elapsed, count=len(done),
         client_cpu_us=(time.process_time() - cpu) / len(done) * 1e6,

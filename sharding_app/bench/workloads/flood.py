@@ -77,4 +77,4 @@ async def _phase(cluster: BenchCluster, run: Run, name: str, seconds: float) -> 
         node_rows_per_s=(after["rows"] - figures["rows"]) / elapsed,
     )  # fmt: skip
     watched.note(result)
-    return result.timed(took) if took else result
+    return result.timed(took)

@@ -87,4 +87,4 @@ async def _phase(cluster: BenchCluster, run: Run, name: str, seconds: float) -> 
         failed=sum(load.failures.values()),
         note=f"{name}; {len(moved)} homes moved, {max(0, stored - load.succeeded)} of {stored} events in vain",
     )  # fmt: skip
-    return result.timed(took) if took else result
+    return result.timed(took)

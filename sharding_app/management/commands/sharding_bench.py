@@ -13,6 +13,7 @@ from sharding_app.adapters.postgres.partitioning import CannotPartition
 from sharding_app.bench.browsers import WAYS_TO_BROWSERS, run_browsers
 from sharding_app.bench.cluster import NodeFailed
 from sharding_app.bench.database import Busy, Database
+from sharding_app.bench.driving import NothingMeasured
 from sharding_app.bench.flooding import run_flood
 from sharding_app.bench.isolation import only_bench_types
 from sharding_app.bench.large_journal import CannotBePartitioned
@@ -25,8 +26,9 @@ from sharding_app.bench.run import Run
 from sharding_app.bench.workloads import WORKLOADS
 from sharding_app.bench.workloads.keeping import fill_plain_dict
 from sharding_app.bench.workloads.moving import WAYS
+from sharding_app.errors import ShardingError
 from sharding_app.management.arguments import count, counts, positive
-from sharding_app.management.base import ShardingCommand
+from sharding_app.management.base import INTERRUPTED, ShardingCommand
 from sharding_app.management.bench_site import serve_bench
 from sharding_app.management.gc import quiet_collector
 from sharding_app.management.migrating import apply_migrations
@@ -190,6 +192,17 @@ class Command(ShardingCommand):
             raise CommandError(f"--partitions: {error}.") from error
         except (NodeFailed, NoAddress, ProbeFailed) as error:
             raise CommandError(str(error)) from error
+        except NothingMeasured as error:
+            raise CommandError(f"{str(error).capitalize()}.") from error
+        except ShardingError as error:
+            raise CommandError(
+                f"A call of the benchmark has failed ({type(error).__name__}): {error}. "
+                "Give fewer callers with --in-flight, or more nodes with --nodes."
+            ) from error
+        except KeyboardInterrupt:
+            raise CommandError(
+                "Interrupted: what was not measured whole is not shown.", returncode=INTERRUPTED
+            ) from None
         finally:
             django_settings.DEBUG = debug
             progress.done()

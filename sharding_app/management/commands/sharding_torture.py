@@ -19,7 +19,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from sharding_app.management.arguments import count, positive
-from sharding_app.management.base import ShardingCommand
+from sharding_app.management.base import INTERRUPTED, ShardingCommand
 from sharding_app.management.file_troubles import told
 from sharding_app.management.gc import quiet_collector
 from sharding_app.operations.connectivity import HEALTHY, PROBLEMS, check_servers
@@ -37,8 +37,6 @@ from sharding_app.torture.scenario import Scenario
 
 MINUTES = 10.0
 NODES = 3
-INTERRUPTED = 130
-"""Exit code of a command that was ended by Ctrl-C, as shells have it."""
 
 
 class Command(ShardingCommand):
