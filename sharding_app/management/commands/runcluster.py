@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from argparse import SUPPRESS, ArgumentParser
 from typing import Any
 
@@ -60,6 +61,9 @@ class Command(BaseCommand):
             if options["control_fd"] is not None:
                 inherit(options["control_fd"])
             at_end_of_input(lambda: os.kill(os.getpid(), signal.SIGTERM), LEAVE_SECONDS + OVERTIME_SECONDS)
+            # uvicorn ends its process by the signal that it got, unless there is a handler for it.
+            # An exit in order sends the last tells.
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit())
             web.serve(options["host"], options["port"])
             return
         if options["nodes"] < 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -123,6 +124,19 @@ def test_other_servers_get_the_application_and_the_address(
     modules = [sys.modules.pop(each) for each in list(sys.modules) if each.partition(".")[0] == name]
     calls: list[Any] = [call for module in modules for call in getattr(module, "served", [])]
     assert calls == [(application, served)]
+
+
+def test_the_site_exits_in_order_where_its_server_ends_by_the_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As uvicorn does, behind its own end."""
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(web, "serve", lambda *_: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr("sharding_app.management.commands.runcluster.at_end_of_input", lambda *_: None)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            call_command("runcluster", "--serve-site", "--skip-checks")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code is None
 
 
 @pytest.mark.parametrize(
