@@ -42,7 +42,7 @@ def type_page(look: Look, asked: Asked, number: str) -> Page:
         "first": first,
         **type_context(look, asked, row.config.name),
         "summary": shard_map.states(cells),
-        "balance": shard_map.balance(cells, homes(look).values()),
+        "balance": shard_map.balance(look, row),
         "windows": shard_map.windows(every, first, MAX_CELLS),
         "hottest": types.hottest(look, row.config.name),
         "troubles": trouble.troubles(look, row.config.name),

@@ -1,7 +1,7 @@
 """The map of a type's shards: one cell for each, with its home, its size and its state."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from django.utils.html import escape
 from django.utils.safestring import mark_safe
@@ -115,13 +115,20 @@ def level(entities: int | None, most: int) -> int:
     return min(LEVELS, 1 + (entities * LEVELS - 1) // most)
 
 
-def balance(cells: Sequence[View], shown: Iterable[View]) -> list[View]:
-    """The legend of a map: each node with its share of the shards and of the entities."""
-    shards = Counter(cell["home"]["incarnation"] for cell in cells if cell["home"])
-    entities: Counter[str] = Counter()
-    for cell in cells:
-        if cell["home"]:
-            entities[cell["home"]["incarnation"]] += cell["entities"] or 0
+def balance(look: Look, row: TypeRow) -> list[View]:
+    """The legend of a map: each node with its share of the type's shards, and with its entities.
+
+    All shards are counted, also where the map shows some of them.
+    """
+    shown = homes(look)
+    shards: Counter[str] = Counter()
+    for group in look.cluster.shards_of(row.config.name):
+        if group.home in shown:
+            shards[group.home] += group.shards
+    entities = {
+        node: sum(sum(region.entities) for region in answer.regions if region.type == row.config.name)
+        for node, answer in look.regions.items()
+    }
     total = max(1, sum(shards.values()))
     return [
         {
@@ -129,9 +136,9 @@ def balance(cells: Sequence[View], shown: Iterable[View]) -> list[View]:
             "shards": words.count(shards[home["incarnation"]]),
             "share": words.percent(shards[home["incarnation"]] / total),
             "width": round(100 * shards[home["incarnation"]] / total, 1),
-            "entities": words.count(entities[home["incarnation"]]),
+            "entities": words.count(entities.get(home["incarnation"], 0)),
         }
-        for home in shown
+        for home in shown.values()
     ]
 
 
