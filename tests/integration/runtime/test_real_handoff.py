@@ -21,7 +21,10 @@ CALLERS_HOME = """
 SELECT s.home FROM sharding_shard s JOIN sharding_type t ON t.id = s.type_id
 WHERE t.name = 'entities.Caller' AND s.shard = %s::int
 """
-WAITING = "SELECT 1 FROM pg_stat_activity WHERE application_name LIKE 'sharding/%%/also' AND wait_event_type = 'Lock'"
+WAITING = (
+    "SELECT 1 FROM pg_stat_activity WHERE datname = current_database()"
+    " AND application_name LIKE 'sharding/%%/also' AND wait_event_type = 'Lock'"
+)
 
 
 def ask(sql: str, *values: str) -> str:

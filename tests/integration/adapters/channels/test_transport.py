@@ -29,6 +29,7 @@ from sharding_app.ports.transport import TransportError
 from sharding_app.processes.proxy import Proxy
 from tests.integration.adapters.channels.layers import memory_layer, redis_layer
 from tests.integration.adapters.channels.timing import heals_within
+from tests.support.slack import SLACK
 
 ALIAS = "tested"
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -65,7 +66,7 @@ async def opened(channel: str, sealer: Sealer | None = None) -> AsyncIterator[Ch
 
 
 async def received(transport: ChannelsTransport, seconds: float = 5.0) -> bytes:
-    async with asyncio.timeout(seconds):
+    async with asyncio.timeout(seconds * SLACK):
         return await transport.receive()
 
 
@@ -221,9 +222,12 @@ async def test_a_connection_that_breaks_is_still_a_reason_to_begin_anew(
             assert here.statistics()["deaf"] == 1
 
 
-async def test_the_core_layer_takes_all_that_waits_at_a_time(servers: Servers) -> None:
-    """On a starved machine each turn with Redis waits for a time slice of two processes."""
-    config = redis_layer("core", servers.redis_url, prefix=uuid4().hex, capacity=1000)
+async def test_the_core_layer_takes_all_that_waits_at_a_time(own_redis: OwnRedis) -> None:
+    """On a starved machine each turn with Redis waits for a time slice of two processes.
+
+    Commands are counted for a whole server, so it is the test's own.
+    """
+    config = redis_layer("core", own_redis.url, prefix=uuid4().hex, capacity=1000)
     with override_settings(CHANNEL_LAYERS={ALIAS: config}):
         name = a_channel()
         async with opened(name) as here:

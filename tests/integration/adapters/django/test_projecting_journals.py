@@ -975,7 +975,8 @@ def test_each_event_once_under_load_while_sessions_and_journals_die(journals: Jo
             for turn in range(40):
                 admin.execute(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-                    " AND (application_name = 'sharding//projection' OR (datname = %s AND query ~ 'projection|sharding_secured|given'))",
+                    " AND ((application_name = 'sharding//projection' AND datname = current_database())"
+                    " OR (datname = %s AND query ~ 'projection|sharding_secured|given'))",
                     [journals.params["dbname"] if turn % 2 else ""],
                 )
                 threading.Event().wait(0.05)

@@ -98,7 +98,10 @@ async def _held_up(params: dict[str, Any], journal: PostgresJournal) -> bool:
     async with await connect(params) as blocker, blocker.transaction():
         await blocker.execute("SELECT FROM sharding_shard FOR UPDATE")
         append = asyncio.create_task(journal.append([row]))
-        waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~* 'sharding_event'"
+        waits = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND wait_event_type = 'Lock' AND query ~* 'sharding_event'"
+        )
 
         async def waiting() -> bool:
             async with await connect(params) as admin:
