@@ -11,6 +11,7 @@ import pytest
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.embedded import Servers
 from tests.integration.adapters.postgres.plans import rows_read
+from tests.support.given import until
 from tests.support.scratch import make_tables, scratch_database
 
 ENTITIES = 2_000
@@ -69,12 +70,29 @@ async def test_a_plan_of_an_empty_table_serves_a_full_one(params: dict[str, Any]
             found: list[str] = []
             while page := await journal.ids(2, "e-", found[-1] if found else "", 500):
                 found += page
-            await journal.close()  # its figures are reported at its end
+            await journal.close()
+
+            async def ended() -> bool:
+                return not sessions(admin)
+
+            await until(ended)  # a session reports its figures at its end
             assert len(found) == ENTITIES
             assert found == sorted(found)
-            assert rows_fetched(admin) - before <= 2 * ENTITIES, "it has read events that lie between"
+            assert ENTITIES <= rows_fetched(admin) - before <= 2 * ENTITIES, (
+                "it has read events that lie between"
+            )
     finally:
         await journal.close()
+
+
+def sessions(admin: "psycopg.Connection[Any]") -> int:
+    """Return how many sessions of ours there are."""
+    row = admin.execute(
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND starts_with(application_name, 'sharding/')"
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def rows_fetched(admin: "psycopg.Connection[Any]") -> int:

@@ -10,6 +10,7 @@ from django.db import connection
 
 from sharding_app.migrations import _sql
 from sharding_app.migrations._sql import RunFiles
+from tests.support.live import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -25,6 +26,12 @@ def files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_sql, "load", lambda name, schema="public": FILES[name].replace("@schema@", schema))
     monkeypatch.setattr(_sql, "LOCK_SECONDS", 0.1)
     monkeypatch.setattr(_sql, "PAUSE_SECONDS", 0.01)
+
+
+ASKED = (
+    "SELECT FROM pg_locks WHERE NOT granted AND relation = 'sharding_node'::regclass"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
 
 
 def conninfo() -> dict[str, Any]:
@@ -71,6 +78,7 @@ def test_it_goes_on_when_the_dump_is_through(
     try:
         with psycopg.connect(**conninfo(), autocommit=True) as node:
             node.execute("SET statement_timeout = '30s'")
+            until(lambda: node.execute(ASKED).fetchone() is not None, 20, "the migration asks for its lock")
             for _ in range(5):
                 node.execute("SELECT count(*) FROM sharding_node")
                 assert migration.is_alive()
