@@ -104,7 +104,7 @@ class PostgresWorld:
 
     def session(self, owner: str = "", number: int = 0) -> PostgresLifelineSession:
         session = PostgresLifelineSession(
-            self.params, cluster_id=self._cluster_id, owner=owner, number=number
+            self.params, cluster_id=self._cluster_id, owner=owner, number=number, ttl_seconds=60.0
         )
         self._made.append(session)
         return session

@@ -7,10 +7,12 @@ import pytest
 from sharding_app.ports.lease import Leases
 from tests.contract.factories import World
 from tests.support.given import joined
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.asyncio
 
 LONG = 60.0
+SHORT = 2.0 * SLACK
 
 
 async def members(world: World, *names: str) -> None:
@@ -51,7 +53,8 @@ async def eventually(leases: Leases, name: str) -> None:
 
 async def test_time_over_is_free_and_renewing_prolongs_it(world: World) -> None:
     await members(world, "n-1", "n-2", "n-3")
-    first, left, third = world.leases("n-1", LONG), world.leases("n-2", 1.0), world.leases("n-3", LONG)
+    first, left, third = world.leases("n-1", LONG), world.leases("n-2", SHORT), world.leases("n-3", LONG)
+    await third.acquire(["another"])  # it has its connection by now
     await first.acquire(["kept"])
     await left.acquire(["left", "left too"])
     assert list(await left.renew(["left"])) == ["left"], "the time of the other one is prolonged as well"
@@ -66,7 +69,8 @@ async def test_time_over_is_free_and_renewing_prolongs_it(world: World) -> None:
 async def test_a_process_without_a_row_has_its_leases_for_their_time(world: World) -> None:
     """It is no node (yet). What it has taken it cannot renew."""
     await members(world, "n-2")
-    first, second = world.leases("n-1", 1.0), world.leases("n-2", LONG)
+    first, second = world.leases("n-1", SHORT), world.leases("n-2", LONG)
+    await second.acquire(["another"])  # it has its connection by now
     assert list(await first.acquire(["a"])) == ["a"]
     assert list(await second.acquire(["a"])) == []
     assert list(await first.renew(["a"])) == []

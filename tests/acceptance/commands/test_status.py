@@ -8,6 +8,7 @@ import re
 import signal
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from subprocess import CompletedProcess
 from typing import Any
 
 import msgspec
@@ -352,8 +353,13 @@ BUY = "from project.shop.entities import Cart\nfor n in range(20): Cart.ref(f'st
 
 def test_the_command_on_a_real_cluster(live_cluster: Live) -> None:
     assert live_cluster.manage("shell", "-v0", "-c", BUY).returncode == 0
-    answer = live_cluster.manage("sharding_status")
-    assert answer.returncode == 0, answer.stdout
+
+    def healthy() -> CompletedProcess[str] | None:
+        # A node on a busy machine may be too late for one look.
+        found = live_cluster.manage("sharding_status")
+        return found if found.returncode == 0 else None
+
+    answer = until(healthy, 30, "it is healthy")
     assert answer.stdout.startswith("The cluster is healthy.\none coordinates for ")
     assert answer.stderr == ""
     assert "\x1b" not in answer.stdout
@@ -413,9 +419,10 @@ def test_a_node_of_another_configuration_is_shown_with_the_difference(live_clust
 
 def test_watching_through_a_pipe_gives_a_line_each_time(live_cluster: Live) -> None:
     with live_cluster.program("sharding_status", "--watch", "0.2") as watch:
-        until(lambda: len(watch.lines) >= 3, 30, "three lines")
+        healthy = r"\S+Z healthy nodes=1/1 coordinator=one "
+        until(lambda: sum(bool(re.match(healthy, each)) for each in watch.lines) >= 3, 30, "three lines")
         assert watch.stop(signal.SIGINT) == 0
-        assert all(re.match(r"\S+Z healthy nodes=1/1 coordinator=one ", line) for line in watch.lines)
+        assert all(re.match(r"\S+Z (un)?healthy ", each) for each in watch.lines)
     with live_cluster.program("sharding_status", "--watch", "0.2", "--json") as watch:
         until(lambda: len(watch.lines) >= 2, 30, "two lines")
         assert [json.loads(line)["healthy"] for line in watch.lines[:2]] == [True, True]

@@ -29,6 +29,7 @@ from sharding_app.protocol.following import Question, encode
 from sharding_app.protocol.region import RegionLimits
 from sharding_app.runtime.node.process import Process
 from tests.support.live import ROOT, Live, until
+from tests.support.slack import SLACK
 
 
 def test_one_loop_serves_every_event_loop_and_every_thread(client: Live) -> None:
@@ -314,7 +315,7 @@ def _no_margin(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) 
 
 def test_a_call_that_was_taken_by_a_loop_that_stands_still_may_have_had_an_effect() -> None:
     portal, loop, process = standing()
-    thread, errors = in_a_thread(portal, a_call(timeout=0.5))
+    thread, errors = in_a_thread(portal, a_call(timeout=0.5 * SLACK))
     until(lambda: bool(loop.wakes), 10, "it is posted")
     loop.run()
     thread.join(20)

@@ -4,7 +4,6 @@ own.
 
 import asyncio
 import contextlib
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -23,6 +22,8 @@ from sharding_app import (
 from sharding_app.models import Event, Snapshot
 from tests.integration.runtime.clubs import Club, HotClub, Setting
 from tests.integration.runtime.held_row import held_row
+from tests.support.live import until
+from tests.support.slack import SLACK
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.sharding_real]
 
@@ -45,13 +46,11 @@ def test_the_connections_follow_the_test_database() -> None:
 def test_snapshots_are_written() -> None:
     for name in "abcdef":
         Club.ref("s").sync.join(name)
-    pause, found = threading.Event(), [0]
-    for _ in range(100):
-        found = list(Snapshot.objects.filter(entity="s").values_list("seq", flat=True))
-        if found == [6]:
-            break
-        pause.wait(0.05)
-    assert found == [6]
+
+    def found() -> list[int]:
+        return list(Snapshot.objects.filter(entity="s").values_list("seq", flat=True))
+
+    until(lambda: found() == [6], 5, "the snapshot is written")
 
 
 def test_an_event_that_cannot_be_read_concerns_its_entity_and_heals() -> None:
@@ -77,13 +76,13 @@ def test_a_snapshot_that_cannot_be_read_falls_back_to_the_events() -> None:
     club = Club.ref("torn").sync
     for name in "abc":
         club.join(name)
-    pause = threading.Event()
-    for _ in range(100):
+
+    def torn() -> bool:
         with connection.cursor() as cursor:
             cursor.execute("""UPDATE sharding_snapshot SET state = '{"members": 5}' WHERE entity = 'torn'""")
-            if cursor.rowcount:
-                break
-        pause.wait(0.05)
+            return bool(cursor.rowcount)
+
+    until(torn, 5, "there is a snapshot")
     assert Snapshot.objects.filter(entity="torn").count() == 1
     club.leave_memory()
     assert club.all() == ["a", "b", "c"]
@@ -175,6 +174,15 @@ def move_on(entity: str) -> int:
     return int(epoch)
 
 
+def a_row_is_waited_for() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name LIKE 'sharding/%/also' AND wait_event_type = 'Lock'"
+        )
+        return bool(cursor.fetchone()[0])
+
+
 def stored_since(entity: str, epoch: int) -> int:
     """Count what was stored after the first event, and see that all of it was written at that epoch
     or a newer one.
@@ -219,7 +227,7 @@ def test_a_held_row_holds_up_its_command_alone_while_the_shard_moves() -> None:
     """
     Club.ref("slow").sync.join("first")
     with ThreadPoolExecutor(1) as pool, held_row("held") as row:
-        waiting = pool.submit(lambda: Club.ref("slow", timeout=7).sync.join_and_touch("row", "held"))
+        waiting = pool.submit(lambda: Club.ref("slow", timeout=7 * SLACK).sync.join_and_touch("row", "held"))
         row.hold_for(1)
         assert Club.ref("other").sync.join("quick") == 1, "no other entity waits"
         epoch = move_on("slow")
@@ -234,8 +242,10 @@ def test_a_held_row_holds_up_its_command_alone_while_the_shard_moves() -> None:
 def test_a_caller_learns_who_holds_the_row_that_its_command_waits_for() -> None:
     Club.ref("late").sync.join("first")
     with ThreadPoolExecutor(2) as pool, held_row("held"):
-        waiting = pool.submit(lambda: Club.ref("late", timeout=4).sync.join_and_touch("row", "held"))
-        behind = pool.submit(lambda: Club.ref("late", timeout=4).sync.join("second"))
+        patience = 4 * SLACK
+        waiting = pool.submit(lambda: Club.ref("late", timeout=patience).sync.join_and_touch("row", "held"))
+        until(a_row_is_waited_for, 4, "the first command is at work")
+        behind = pool.submit(lambda: Club.ref("late", timeout=patience).sync.join("second"))
         why = (
             r"waits for PostgreSQL: server process \d+ \(.+\), idle in transaction for \d+ s,"
             " holds a lock on a row of auth_group$"

@@ -16,6 +16,7 @@ import pytest
 
 from sharding_app.adapters.direct import folder, transport
 from sharding_app.adapters.direct.transport import DirectTransport, Listen
+from sharding_app.embedded.ports import free_port
 from sharding_app.ports.transport import PeerNotYetReached, PeerUnreachable, TransportError
 from sharding_app.processes.proxy import Proxy
 from tests.integration.adapters.direct.ends import (
@@ -303,10 +304,7 @@ async def test_a_peer_that_ended_is_unreachable_and_costs_no_time() -> None:
 async def test_an_address_that_another_process_has_now_is_not_taken_for_the_former() -> None:
     """A node that is started again on its host and port is another process."""
     book, former, later = Book(), a_channel(), a_channel()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    fixed = Listen(unix=False, bind=("127.0.0.1", port))
+    fixed = Listen(unix=False, bind=("127.0.0.1", free_port()))
     async with opened(book) as there:
         async with opened(book, former, listen=fixed) as here:
             assert await delivered(there, former, b"1", here) == b"1"

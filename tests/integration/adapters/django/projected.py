@@ -13,6 +13,7 @@ from sharding_app.adapters.django.projecting import DjangoPart
 from sharding_app.entities.happened import Happened
 from sharding_app.entities.projections import Projection, on, on_erased
 from sharding_app.protocol.projection.turn import Limits
+from tests.support.slack import SLACK
 
 MADE: list[DjangoPart] = []
 """The parts of a test, for one that has to end what they keep."""
@@ -69,7 +70,7 @@ class Payments(Projection, name="projected.Payments"):
 def part(projection: type[Projection] = Payments, **limits: Any) -> DjangoPart:
     found = projection._sharding_projection
     assert found is not None
-    MADE.append(DjangoPart("default", found, limits=Limits(**limits), lock_timeout_seconds=5.0))
+    MADE.append(DjangoPart("default", found, limits=Limits(**limits), lock_timeout_seconds=5.0 * SLACK))
     return MADE[-1]
 
 

@@ -27,6 +27,7 @@ from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused,
 from sharding_app.protocol.records import Backend, Lineage
 from tests.integration.runtime.held_row import held_row
 from tests.support.given import event_row
+from tests.support.live import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -421,11 +422,16 @@ def test_it_closes_on_the_event_loop_and_what_still_runs_fails() -> None:
         asyncio.run(main(made))
         assert not made._resting
     assert set(Group.objects.values_list("name", flat=True)) == {"first"}
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'sharding/test/also' AND state <> 'idle'"
-        )
-        assert cursor.fetchone()[0] == 0
+
+    def is_quiet() -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND application_name = 'sharding/test/also' AND state <> 'idle'"
+            )
+            return cursor.fetchone() == (0,)
+
+    until(is_quiet, 20, "no session is at work any more")
 
 
 @pytest.mark.usefixtures("homes")

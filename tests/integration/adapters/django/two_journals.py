@@ -24,6 +24,7 @@ from sharding_app.protocol.ids import shard_of
 from sharding_app.protocol.projection.turn import Limits
 from tests.integration.adapters.django.projected import TABLE, Payments, Writer
 from tests.support.scratch import empty_tables, make_tables, scratch_database
+from tests.support.slack import SLACK
 
 SECOND = "journal_b"
 JOURNALS = ("", SECOND)
@@ -45,7 +46,7 @@ def part(journal: str, projection: type[Projection] = Payments, **limits: Any) -
         "default",
         found,
         limits=Limits(**limits),
-        lock_timeout_seconds=5.0,
+        lock_timeout_seconds=5.0 * SLACK,
         journal=journal,
         journals=JOURNALS,
     )

@@ -21,14 +21,15 @@ from sharding_app.protocol.moving import CannotMove
 from tests.integration.adapters.postgres import test_moving
 from tests.integration.adapters.postgres.test_moving import IDS, THERE, Both
 from tests.support.live import until
+from tests.support.slack import SLACK
 
 databases, both = test_moving.databases, test_moving.both
 COMMAND = """
 import json, os, signal, sys
 import psycopg
 from sharding_app.adapters.postgres import moving, moving_sessions
-source, target, further, at = json.loads(sys.argv[1])
-moving_sessions.IDLE_SECONDS = moving_sessions.CLOSED_SECONDS = 1
+source, target, further, at, limit = json.loads(sys.argv[1])
+moving_sessions.IDLE_SECONDS = moving_sessions.CLOSED_SECONDS = limit
 left = at
 def stops(read):
     def reads(self):
@@ -41,6 +42,7 @@ def stops(read):
 psycopg.Copy.read, psycopg.Copy.read_row = stops(psycopg.Copy.read), stops(psycopg.Copy.read_row)
 list(moving.move_shards(source, further, "shop.Cart", target, None, "a test"))
 """
+LIMIT_SECONDS = 1 * SLACK
 OPEN = (
     "SELECT pid, state, wait_event FROM pg_stat_activity"
     " WHERE datname = current_database() AND application_name LIKE '%%/moving' AND xact_start IS NOT NULL"
@@ -50,7 +52,7 @@ OPEN = (
 @contextmanager
 def stopped(both: Both, at: int, target: str = THERE) -> Iterator[subprocess.Popen[bytes]]:
     """Give the command's process once it has stopped, at the row of that number."""
-    given = both.params[""], target, {THERE: both.params[THERE]}, at
+    given = both.params[""], target, {THERE: both.params[THERE]}, at, LIMIT_SECONDS
     process = subprocess.Popen([sys.executable, "-c", COMMAND, json.dumps(given)])
     try:
         _, status = os.waitpid(process.pid, os.WUNTRACED)

@@ -50,7 +50,7 @@ def test_it_is_built_anew() -> None:
     assert is_valid() is None
     with psycopg.connect(**conninfo()) as writer, connection.cursor() as cursor:
         writer.execute("LOCK TABLE sharding_event IN ROW EXCLUSIVE MODE")
-        cursor.execute("SET statement_timeout = '300ms'")
+        cursor.execute("SET statement_timeout = '3s'")
         with pytest.raises(OperationalError):
             migrate()
         cursor.execute("SET statement_timeout TO DEFAULT")

@@ -4,7 +4,6 @@ before callers.
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -18,15 +17,11 @@ from sharding_app.adapters.postgres.conninfo import from_django_settings
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
 from sharding_app.adapters.postgres.store import PostgresStore
+from sharding_app.embedded.ports import free_port
 from tests.integration.adapters.postgres.writers import connect, give_homes
 from tests.support.given import event_row, member, until
 
 PGBOUNCER = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as nowhere:
-        return int(nowhere.getsockname()[1])
 
 
 @pytest.mark.asyncio
