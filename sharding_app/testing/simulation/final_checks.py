@@ -24,6 +24,7 @@ def look_back(world: World) -> None:
             ],
             witness.journal,
         )
+        unseen = {entity for entity, entries in witness.journal.items() if entries}
         stored_there = (
             (server, *each) for server in world.servers.values() for each in server.journal.events.items()
         )
@@ -31,6 +32,7 @@ def look_back(world: World) -> None:
             if not world.lies_in(server, witness.name_of(key[0]), key[1]):
                 continue
             entity = f"{witness.name_of(key[0])}/{key[1]}"
+            unseen.discard(entity)
             entries = witness.journal[entity]
             if witness.states.keeps(entity):
                 stored = tokens_of(committed[max(committed)].row) == [entry.token for entry in entries]
@@ -38,5 +40,7 @@ def look_back(world: World) -> None:
                 stored = [each.row.seq for each in committed.values()] == [entry.seq for entry in entries]
             if not stored:
                 raise PromiseBroken(3, "acknowledged_is_stored", "the journal has forgotten events", entity)
+        for entity in sorted(unseen):
+            raise PromiseBroken(3, "acknowledged_is_stored", "the journal has forgotten all events", entity)
     except PromiseBroken as error:
         world.broke(error)
