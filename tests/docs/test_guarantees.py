@@ -27,13 +27,17 @@ def reported() -> dict[str, int]:
         named: list[str] = []
         for node in calls:
             function = ast.unparse(node.func)
-            if not function.endswith(("PromiseBroken", "._broke")):
+            if not function.endswith(("PromiseBroken", "._broke", "._fail")):
                 continue
             match node.args:
                 case [ast.Constant(int(number)), ast.Constant(str(name)), *_]:
                     found[name] = number
                 case [ast.Constant(int(number)), ast.Name(), *_]:
                     of_file = number
+                case [ast.Constant(int()), other, *_]:
+                    raise AssertionError(
+                        f"{path.name}:{node.lineno}: a name made at run time: {ast.unparse(other)}"
+                    )
                 case [ast.Constant(str(name)), *_]:
                     named.append(name)
         found |= dict.fromkeys(named, of_file)

@@ -65,13 +65,13 @@ class Timers:
     def rings(self, entity: Entity, token: str) -> None:
         timer, loop = self._all[token], asyncio.get_running_loop()
         if timer.loop is not loop or (timer.object is not entity and self._made[entity] < timer.due):
-            self._fail("ends_with_its_object", timer, entity)
+            self._fail("a_timer_ends_with_its_object", timer, entity)
         elif timer.rung:
-            self._fail("rings_once", timer, entity)
+            self._fail("a_timer_rings_once", timer, entity)
         elif timer.stopped:
-            self._fail("is_put_off", timer, entity)
+            self._fail("a_timer_is_put_off", timer, entity)
         elif loop.time() < timer.due - ROUNDING_SECONDS:
-            self._fail("rings_in_time", timer, entity)
+            self._fail("a_timer_rings_in_time", timer, entity)
         timer.rung = True
 
     def has_rung(self, token: str) -> bool:
@@ -82,8 +82,8 @@ class Timers:
         if former is not None and asyncio.get_running_loop().time() < former.due - ROUNDING_SECONDS:
             former.stopped = True
 
-    def _fail(self, what: str, timer: Timer, entity: Entity) -> None:
+    def _fail(self, name: str, timer: Timer, entity: Entity) -> None:
         detail = f"the timer of {timer.token!r} rings at {asyncio.get_running_loop().time():.3f}, due at {timer.due:.3f}"
         made = type(entity)._sharding_type
         about = f"{made.name}/{entity.entity_id}" if made is not None else None
-        self._broke(PromiseBroken(0, f"a_timer_{what}", detail, about))
+        self._broke(PromiseBroken(0, name, detail, about))
