@@ -129,7 +129,17 @@ def variables() -> list[str]:
 
 
 def probes() -> list[str]:
-    wrong = []
+    wrong = [
+        f"there is no container {name}" for name in sorted(PATHS.keys() - {name for name, *_ in containers()})
+    ]
+    urls = (ROOT / "sharding_app/http/urls.py").read_text()
+    endpoint = (ROOT / "sharding_app/runtime/node/endpoint.py").read_text()
+    wrong += [
+        f"/{each}: the app has no answer there"
+        for each in ("startup", "ready", "alive")
+        if f'path("{each}"' not in urls or f"/{each}" not in endpoint
+    ]
+    wrong += [each for command, asked in health_ports() for each in _other_port(command, asked)]
     for name, container, _ in containers():
         paths = {probe["httpGet"]["path"] for key, probe in container.items() if key.endswith("Probe")}
         if name in PATHS and (not paths or paths - PATHS[name]):
@@ -140,6 +150,26 @@ def probes() -> list[str]:
         ):  # fmt: skip
             wrong.append("web: a probe without X-Forwarded-Proto takes a redirection for health")
     return wrong
+
+
+def health_ports() -> Iterator[tuple[str, list[int]]]:
+    """Yield the command of each node, and the ports at which its probes ask."""
+    for _, container, _ in containers():
+        if "sharding_node" in (command := str(container.get("command"))):
+            yield command, [each["containerPort"] for each in container["ports"]]
+    for service in services().values():
+        if "sharding_node" in (command := str(service.get("command"))):
+            yield (
+                command,
+                [int(each) for each in re.findall(r"http://[^:/]+:(\d+)/ready", str(service["healthcheck"]))],
+            )
+
+
+def _other_port(command: str, asked: list[int]) -> list[str]:
+    given = re.search(r"--health-port\D+(\d+)", command)
+    if given is None or asked != [int(given[1])]:
+        return [f"a node answers at port {given and given[1]}, and its probes ask at {asked}"]
+    return []
 
 
 def times() -> list[str]:
