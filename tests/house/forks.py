@@ -263,6 +263,8 @@ class Warm:
         self._mutants = [Mutant(*each) for each in request["mutants"]]
         self._seeds = range(request["seeds"])
         self._out = out
+        self._left_out: set[str] = set()
+        "Tests and seeds that fail without a change."
         self._at_import: set[Place] = set()
         setattr(builtins, MARK, self._at_import.add)
         sys.meta_path.insert(0, Finder())
@@ -443,6 +445,7 @@ class Warm:
             else:
                 failed.append(name)
         few = len(failed) <= MOST_LEFT_OUT * len(unknown)
+        self._left_out |= set(failed)
         if failed:
             self._tell({"left_out" if few else "failed": failed})
         return usual if few else None
@@ -452,11 +455,19 @@ class Warm:
         return in_fork(lambda _: attempt(run, None))[0]
 
     def _in_new_processes(self) -> str:
-        pytest_ = (sys.executable, "-m", "pytest", "-x", *OPTIONS)
+        left_out = sorted(self._left_out)
+        pytest_ = (
+            sys.executable,
+            "-m",
+            "pytest",
+            "-x",
+            *OPTIONS,
+            *(f"--deselect={each}" for each in left_out),
+        )
         steps: list[tuple[str, list[tuple[str, ...]]]] = [
             ("nearest", [(*pytest_, CORE_TESTS)]),
             ("further", [(*pytest_, TESTS, f"--ignore={CORE_TESTS}")]),
-            ("simulation", list(simulations(self._seeds))),
+            ("simulation", list(simulations(each for each in self._seeds if str(each) not in left_out))),
         ]
         for step, commands in steps:
             if any(fails(command, self._root) for command in commands):
@@ -472,11 +483,14 @@ def _with_next(runs: Sequence[Run]) -> Iterator[tuple[Run, Run | None]]:
     return zip(runs, (*runs[1:], None), strict=False)
 
 
-def simulations(seeds: range) -> Iterator[tuple[str, ...]]:
-    """The commands that run these seeds, ten at a time."""
+def simulations(seeds: Iterable[int]) -> Iterator[tuple[str, ...]]:
+    """The commands that run these seeds, at most ten at a time."""
     simulate = (sys.executable, "manage.py", "sharding_simulate", "--json", "--processes", "1")
-    for first in range(0, len(seeds), 10):
-        yield (*simulate, "--seed", str(first), "--seeds", str(min(10, len(seeds) - first)))
+    found = sorted(seeds)
+    while found:
+        count = next((n for n, each in enumerate(found[:10]) if each != found[0] + n), len(found[:10]))
+        yield (*simulate, "--seed", str(found[0]), "--seeds", str(count))
+        del found[:count]
 
 
 def fails(command: Sequence[str], folder: Path) -> bool:

@@ -219,6 +219,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = Path(place)
         Copy(folder)
         picked = chosen(folder, options.seed, options.count, skip=options.skip, only=options.only)
+        if not picked:
+            parser.error("there is no such mutant")
         texts = {each.file: (folder / each.file).read_text(encoding="utf-8") for each in picked}
         for fate in fates(folder, picked, options.seeds):
             if "failed" in fate:

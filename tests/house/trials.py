@@ -7,9 +7,9 @@ tests/house/trials.toml says for each row what is taken out: a file, text that s
 once, and what stands there instead. Rows may be named by their beginning: `A1` is all of A1. A
 trial is made in a copy of this checkout under the folder for temporary files, and only the tests
 that the row names are run: first all of them in the unchanged copy, where they have to pass, then
-those of one trial at a time. A row is shown if each of its tests fails by an assertion: a change
-that cannot run at all shows nothing. `--fast` leaves out the tests that take a cluster of
-processes, `--write` keeps what came out in docs/conformance-trials.md.
+those of one trial at a time. A row is shown if each of its tests fails: a change that cannot run
+at all, as an error like NameError tells, shows nothing. `--fast` leaves out the tests that take a
+cluster of processes, `--write` keeps what came out in docs/conformance-trials.md.
 """
 
 import argparse
@@ -272,6 +272,9 @@ def carry_out(chosen: Sequence[Trial], fates: dict[tuple[str, str], str], keep: 
     """Make these trials and put down what comes of them; `keep` is called after each change.
     Returns an exit code.
     """
+    if not chosen:
+        print("nothing of that is chosen")
+        return 2
     with tempfile.TemporaryDirectory() as place:
         copy = Copy(Path(place))
         before = copy.run(sorted({test for trial in chosen for test in trial.tests}))

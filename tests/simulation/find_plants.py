@@ -91,6 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args(arguments)
     names = [name for name in MISTAKES if name.startswith(tuple(options.names) or ("",))]
+    if not names:
+        parser.error("no mistake begins like that")
     plants = {name: plant for name, plant in (known() if DATA.exists() else {}).items() if name in MISTAKES}
     failed = 0
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
