@@ -2,9 +2,9 @@
 grows.
 
 Beyond one machine nothing can be started, but the machines that decide are pure: here they play
-against a store and nodes that answer at once and cost next to nothing. For each size one JSON line
-says what a decision and a question cost, and how many messages there were. `--nodes 1000 --shards
-100000` is the largest by default.
+against a store and nodes that answer at once and cost next to nothing. For each size four JSON
+lines say what a decision and a question cost, and how many messages there were. `--nodes 1000
+--shards 100000` is the largest by default.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from sharding_app.management.arguments import count
 from sharding_app.protocol.allocation.least_shards import LeastShardAllocation
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.coordinator.effects import Decide, Tell, TellAll
@@ -32,6 +33,8 @@ TYPE = "growth.Entity"
 PARTS = (100, 10, 3, 1)
 """The sizes: these parts of the largest."""
 CALLS_PER_SHARD = 2
+SHARDS_PER_NODE = 10
+"""At least: with fewer, not each node gets one."""
 TICK_SECONDS = 11.0
 
 
@@ -174,9 +177,11 @@ def _line(step: str, nodes: int, shards: int, world: World, work: Callable[[], N
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=__doc__)
-    parser.add_argument("--nodes", type=int, default=1000)
-    parser.add_argument("--shards", type=int, default=100_000)
+    parser.add_argument("--nodes", type=count, default=1000)
+    parser.add_argument("--shards", type=count, default=100_000)
     given = parser.parse_args(arguments)
+    if given.shards < SHARDS_PER_NODE * given.nodes:
+        parser.error(f"give at least {SHARDS_PER_NODE} shards for each node")
     for part in PARTS:
         for line in measure(max(2, given.nodes // part), max(10, given.shards // part)):
             print(json.dumps(line), flush=True)

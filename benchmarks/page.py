@@ -14,6 +14,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,7 @@ def table(lines: Iterable[Line], columns: Sequence[Column]) -> str:
 
 def server(lines: Iterable[Line]) -> str:
     """On what servers it was measured: a line for each kind that the results name."""
-    found = {", ".join(f"{name} {line[name]}" for name in SERVER) for line in lines if SERVER[0] in line}
+    found = {", ".join(f"{name} {line.get(name)}" for name in SERVER) for line in lines if SERVER[0] in line}
     return "\n".join(f"PostgreSQL: {each}." for each in sorted(found)) or EMPTY
 
 
@@ -156,9 +157,13 @@ def filled(page: str, lines: Sequence[Line]) -> str:
 
 def read(paths: Iterable[Path]) -> list[Line]:
     """The results of all files; lines that are not JSON (progress, warnings) are passed over."""
-    return [
-        json.loads(line) for path in paths for line in path.read_text().splitlines() if line.startswith("{")
-    ]
+    found = []
+    for path in paths:
+        for line in path.read_text().splitlines():
+            if line.startswith("{"):
+                with suppress(ValueError):  # one that was cut off
+                    found.append(json.loads(line))
+    return found
 
 
 def main(arguments: list[str]) -> int:
@@ -168,6 +173,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing")
     given = parser.parse_args(arguments)
     before = given.page.read_text()
+    if not MARK.search(before):
+        parser.error(f"{given.page} has no mark of a table")
     after = filled(before, read(given.results))
     if given.check:
         return int(after != before)

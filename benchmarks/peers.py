@@ -26,8 +26,14 @@ from typing import cast
 # As a script, this folder is on the path and not the project.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import psycopg
+
 from benchmarks.measuring import IN_FLIGHT, SECONDS, Peer, measure
+from sharding_app.bench.driving import NothingMeasured
 from sharding_app.embedded import OwnPostgres
+from sharding_app.management.arguments import counts, positive
+from sharding_app.management.gc import quiet_collector
+from sharding_app.wiring import new_loop
 
 PEERS = ("eventsourcing", "ray", "xoscar")
 
@@ -36,13 +42,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python benchmarks/peers.py", description=__doc__)
     parser.add_argument("peers", nargs="*", metavar="peer", help=f"of {', '.join(PEERS)} (default: all)")
     parser.add_argument("--json", action="store_true", help="one JSON line for each result")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long each measurement takes")
-    parser.add_argument(
-        "--in-flight",
-        type=lambda text: tuple(int(each) for each in text.split(",")),
-        default=IN_FLIGHT,
-        metavar="K",
-    )
+    parser.add_argument("--seconds", type=positive, default=SECONDS, help="how long each measurement takes")
+    parser.add_argument("--in-flight", type=counts, default=IN_FLIGHT, metavar="K")
     given = parser.parse_args(arguments)
     if unknown := set(given.peers) - set(PEERS):
         parser.error(f"there is no peer {min(unknown)!r}: choose from {', '.join(PEERS)}")
@@ -62,7 +63,9 @@ def database() -> Iterator[str]:
             yield server.url
 
 
-async def report(peer: Peer, url: str, given: argparse.Namespace) -> None:
+async def report(peer: Peer, url: str, given: argparse.Namespace) -> int:
+    """Print a line for each measurement, and return their number."""
+    lines = 0
     async for line in measure(peer, url, given.in_flight, given.seconds):
         if given.json:
             print(json.dumps(line), flush=True)
@@ -72,6 +75,8 @@ async def report(peer: Peer, url: str, given: argparse.Namespace) -> None:
                 f"p50 {line['p50_ms']:g} ms  p99 {line['p99_ms']:g} ms",
                 flush=True,
             )
+        lines += 1
+    return lines
 
 
 def main(arguments: list[str]) -> int:
@@ -83,11 +88,21 @@ def main(arguments: list[str]) -> int:
             file=sys.stderr,
         )
         return 2
-    with database() as url:
-        for name in names:
-            peer = cast(Peer, importlib.import_module(f"benchmarks.peer.of_{name}"))
-            asyncio.run(report(peer, url, given))
-    return 0
+    # As the client of `sharding_bench` runs.
+    quiet_collector()
+    lines = 0
+    try:
+        with database() as url:
+            for name in names:
+                peer = cast(Peer, importlib.import_module(f"benchmarks.peer.of_{name}"))
+                with asyncio.Runner(loop_factory=new_loop) as runner:
+                    lines += runner.run(report(peer, url, given))
+    except (NothingMeasured, psycopg.OperationalError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    if not lines:
+        print("No peer can have that many callers: give fewer with --in-flight.", file=sys.stderr)
+    return 0 if lines else 1
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from sharding_app.management.arguments import count
+
 SIZES = {"small": 200, "batch": 10_000}
 IN_FLIGHT = 64
 LENGTH = struct.Struct("<I")
@@ -291,8 +293,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--serve")
     parser.add_argument("--address", default="")
-    parser.add_argument("--frames", type=int, default=5000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--frames", type=count, default=5000)
+    parser.add_argument("--rounds", type=count, default=3)
     options = parser.parse_args()
     if options.serve:
         run(lambda: serve(options.serve, options.address))
