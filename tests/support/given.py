@@ -11,6 +11,7 @@ from sharding_app.ports.store import ClusterStore
 from sharding_app.protocol.liveness.locks import lifeline_keys
 from sharding_app.protocol.records import HomeChange, Member, TypeConfig
 from tests.contract.factories import World
+from tests.support.slack import SLACK
 
 CART = TypeConfig(
     name="shop.Cart",
@@ -109,6 +110,6 @@ async def homed(world: World, shards: dict[int, int], home: str = "home", config
 
 async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 60.0) -> None:
     """Wait for a condition, with a deadline."""
-    async with asyncio.timeout(seconds):
+    async with asyncio.timeout(seconds * SLACK):
         while not await condition():  # noqa: ASYNC110 - what is waited for happens in a server
             await asyncio.sleep(0.01)

@@ -22,6 +22,7 @@ from sharding_app.embedded.folder import USER
 from sharding_app.embedded.ports import LOOPBACK
 from sharding_app.embedded.server import Server
 from sharding_app.processes.proxy import Proxy
+from tests.support.slack import SLACK
 
 STANDBY = "standby"
 WAIT_SECONDS = 30.0
@@ -142,7 +143,7 @@ class PostgresPair:
         return bool(row and row[0])
 
     def _until(self, question: str, what: str) -> None:
-        deadline = time.monotonic() + WAIT_SECONDS
+        deadline = time.monotonic() + WAIT_SECONDS * SLACK
         while not self._says(question):
             if time.monotonic() > deadline:
                 raise AssertionError(f"not within {WAIT_SECONDS:g} s: {what}")

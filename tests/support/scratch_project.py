@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.support.live import ROOT, Live, Program
+from tests.support.slack import SLACK
 
 MANAGE = """
 import os, sys
@@ -101,7 +102,7 @@ class ScratchProject:
     def run(self, *command: str, seconds: float = 60.0, **more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, *command], cwd=self.folder, env=self.environment(**more), capture_output=True, text=True,
-            check=False, timeout=seconds, stdin=subprocess.DEVNULL,
+            check=False, timeout=seconds * SLACK, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
     def manage(self, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -429,7 +429,8 @@ def test_it_closes_on_the_event_loop_and_what_still_runs_fails() -> None:
                 "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
                 " AND application_name = 'sharding/test/also' AND state <> 'idle'"
             )
-            return cursor.fetchone() == (0,)
+            (at_work,) = cursor.fetchone()
+        return not at_work
 
     until(is_quiet, 20, "no session is at work any more")
 
