@@ -109,6 +109,7 @@ class ForeignMessages:
         return before_the_handler(found.get(wanted))
 
     async def _ask(self, journal: str) -> None:
+        goes_on = False
         try:
             while (batch := self._batches.pop(journal, None)) is not None:
                 try:
@@ -121,8 +122,15 @@ class ForeignMessages:
                     raise
                 else:
                     batch.answer.set_result(found)
+        except Exception:
+            # A bug ends one question. Those that came meanwhile are asked all the same.
+            goes_on = journal in self._batches
+            raise
         finally:
-            self._asking.discard(journal)
+            if goes_on:
+                self._spawn(self._ask(journal))
+            else:
+                self._asking.discard(journal)
 
     # -- Failures ----------------------------------------------------------------------------------
 

@@ -131,6 +131,23 @@ async def test_a_question_whose_asker_has_ended_disturbs_no_other() -> None:
     assert await other is None
 
 
+async def test_a_bug_in_a_question_ends_no_later_one() -> None:
+    rows = Rows("a", "b", "c")
+    rows.answers.clear()
+    found = made(Rows(), b=rows)
+    first = asyncio.ensure_future(found.look(message("a"), "b"))
+    await asyncio.sleep(0.01)
+    second = asyncio.ensure_future(found.look(message("b"), "b"))
+    await asyncio.sleep(0.01)
+    rows.error = ZeroDivisionError("a bug")
+    rows.answers.set()
+    await asyncio.wait([first])
+    rows.error = None
+    async with asyncio.timeout(10):
+        await asyncio.wait([second])
+        assert await found.look(message("c"), "b") is None
+
+
 async def test_a_message_is_in_hand_until_all_its_commands_are_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
