@@ -405,6 +405,7 @@ class Command(LastCommit):
                 self.services.owner.finished(self.slot)
         else:
             if self.services.is_memory and not handler.is_query:
+                self.slot.seq += 1
                 self.services.note_change(self.slot)
             self.answer_seen()
             self.services.owner.finished(self.slot)

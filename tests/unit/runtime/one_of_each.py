@@ -158,6 +158,15 @@ class Room(Entity, name="entities.Room"):
         return self.count
 
     @command
+    async def enter_slowly(self) -> None:
+        await asyncio.sleep(0)
+        self.count += 1
+
+    @command(thread=True)
+    def enter_in_a_thread(self) -> None:
+        self.count += 1
+
+    @command
     def trip(self) -> None:
         raise RuntimeError("somebody fell")
 

@@ -130,6 +130,11 @@ async def test_a_memory_entity_keeps_nothing_but_while_it_runs(cluster: MemoryCl
     assert not await room.exists()
     assert await room.enter() == 1
     assert await room.exists()
+    for way in ("enter_slowly", "enter_in_a_thread"):
+        other = Room.ref(way)
+        assert not await other.exists()
+        await getattr(other, way)()
+        assert await other.exists()
     cluster.forget()
     assert await room.people() == 0
     await room.enter()
