@@ -65,7 +65,7 @@ def test_new_code_that_cannot_be_tried_ends_no_cluster(monkeypatch: pytest.Monke
     monkeypatch.setattr(subprocess, "Popen", popen)
     cluster._roll_out()
     assert len(said) == 1
-    assert "cannot be tried: [Errno 11]" in said[0]
+    assert f"cannot be tried: [Errno {errno.EAGAIN}]" in said[0]
     assert "The cluster continues with the old code." in said[0]
 
 

@@ -40,10 +40,11 @@ def test_a_free_port_is_taken_as_it_is_and_a_taken_one_skipped() -> None:
 
 
 def test_where_no_port_is_free_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    port = free_port()
     monkeypatch.setattr(web, "PORTS_TO_TRY", 1)
-    with taken(port), pytest.raises(CommandError, match=f"No port from {port} on is free on 127.0.0.1"):
-        web.choose_port("127.0.0.1", port)
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+        with pytest.raises(CommandError, match=f"No port from {port} on is free on 127.0.0.1"):
+            web.choose_port("127.0.0.1", port)
 
 
 def test_an_address_that_is_none_is_said() -> None:

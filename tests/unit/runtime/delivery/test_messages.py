@@ -265,9 +265,13 @@ async def test_the_crash_of_a_node_loses_and_doubles_nothing(cluster: MemoryClus
     await asyncio.gather(*(Owner.ref(each).send_to(f"to {each}", ["one", "two", "three"]) for each in owners))
     victim = cluster.home_of(Owner, "0") if which == "owner" else cluster.home_of(Target, "to 0")
     await cluster.kill_node(victim)
+    texts = ("first", "one", "two", "three")
     for each in owners:
-        await seen(Target, f"to {each}", [f"{text} from {each}" for text in ("first", "one", "two", "three")])
+        await seen(Target, f"to {each}", [f"{text} from {each}" for text in texts])
     await no_rows(cluster)
+    await travel(10.0)
+    for each in owners:
+        await seen(Target, f"to {each}", [f"{text} from {each}" for text in texts])
 
 
 async def test_a_full_restart_delivers_what_was_committed(cluster: MemoryCluster) -> None:

@@ -97,6 +97,8 @@ async def test_a_timer_that_came_due_while_no_node_was_up_fires_once(cluster: Me
     await cluster.add_node()
     await seen(Owner, "a", ["late"])
     await no_rows(cluster)
+    await travel(10.0)
+    await seen(Owner, "a", ["late"])
 
 
 async def test_a_timer_wakes_a_passivated_entity(cluster: MemoryCluster) -> None:

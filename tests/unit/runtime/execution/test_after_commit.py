@@ -149,6 +149,9 @@ async def test_a_commit_in_the_middle_has_its_own(cluster: MemoryCluster) -> Non
     with pytest.raises(EntityFailed):
         await Till.ref("2").fail_after_a_step()
     await until(lambda: ran == ["step"])
+    await Till.ref("2").sell("z")
+    await until(lambda: len(ran) >= 2)
+    assert ran == ["step", "z"]
 
 
 async def test_a_failure_changes_nothing_but_is_counted(

@@ -106,6 +106,7 @@ async def test_a_retry_of_what_was_partly_stored(cluster: MemoryCluster) -> None
         await travel(0.2)
         cluster.fail_next_write(Profile, "p")
     await travel(0.2)
+    assert await Profile.ref("p").show() == ("", 0)
     assert await profile.visit_in_two() == 11, "nothing was stored: it runs"
 
     other = Profile.ref("q", command_id="two")
