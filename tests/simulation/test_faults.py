@@ -25,6 +25,8 @@ SEED = 0
 STORMS = range(12)
 ONCE_BROKEN = (63048, 64362, 66309)
 """Storms that have broken a promise before something was mended."""
+SEEDS_ONCE_BROKEN = (3408513,)
+"""The same of seeds without a storm."""
 
 
 def broken(faults: list[Fault], mistake: str = "") -> PromiseBroken | None:
@@ -65,6 +67,12 @@ def test_a_storm_has_its_seeds_faults_and_kinds_that_come_again() -> None:
             assert all(each.at + each.lasts < other.at for other in same)
             again += bool(same)
     assert again > 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS_ONCE_BROKEN)
+def test_a_seed_that_has_broken_a_promise_breaks_none_any_more(seed: int) -> None:
+    assert run_seed(seed, 3 + seed % 3, direct=is_direct(seed)).broken is None
 
 
 @pytest.mark.slow

@@ -34,19 +34,20 @@ class Stage:
         self.lost: dict[str, None] = {}
         self.rows: dict[str, Any] = {}
         self.events: dict[tuple[int, str], dict[int, Any]] = {}
+        self.server: Any = SimpleNamespace(
+            messages=SimpleNamespace(rows=self.rows), journal=SimpleNamespace(events=self.events),
+            date=lambda: datetime(2026, 1, 1, tzinfo=UTC),
+        )  # fmt: skip
+        self.journals: tuple[str, ...] = ()
         self.judge = MessageChecker(self.world())
 
     def world(self) -> Any:
         witness = SimpleNamespace(
             journal=self.journal, was_lost=lambda token: token in self.lost, name_of=lambda _: ACCOUNT.name
         )
-        server = SimpleNamespace(
-            messages=SimpleNamespace(rows=self.rows), journal=SimpleNamespace(events=self.events),
-            date=lambda: datetime(2026, 1, 1, tzinfo=UTC),
-        )  # fmt: skip
         return SimpleNamespace(
-            witness=witness, obstacles=SimpleNamespace(refused=self.refused), server=server, now=0.0,
-            servers={"": server}, journals=(), broke=self.broken.append, transition=lambda *_: None,
+            witness=witness, obstacles=SimpleNamespace(refused=self.refused), server=self.server, now=0.0,
+            servers={"": self.server}, journals=self.journals, broke=self.broken.append, transition=lambda *_: None,
             lies_in=lambda *_: True, where=SimpleNamespace(lies_in=lambda *_: True),
         )  # fmt: skip
 
@@ -241,7 +242,7 @@ def test_a_message_from_outside_is_missed_if_its_client_was_told_that_it_is_stor
     at.judge.is_stored("n", since=0.0)
     with fails("messages_arrive"):
         at.judge.look_back()
-    at.judge.tail_is_lost()
+    at.judge.tail_is_lost(at.server)
     at.judge.look_back()
 
 
@@ -250,13 +251,42 @@ def test_an_answer_says_nothing_of_a_tail_that_was_lost_while_it_was_on_its_way(
     at: Stage, since: float, is_missed: bool
 ) -> None:
     at.judge.sent_from_outside("p-c0", "n", BOB, is_timer=False)
-    at.judge.tail_is_lost()
+    at.judge.tail_is_lost(at.server)
     at.judge.is_stored("n", since)
     if is_missed:
         with fails("messages_arrive"):
             at.judge.look_back()
     else:
         at.judge.look_back()
+
+
+@pytest.mark.parametrize("is_between", [False, True])
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_reply_of_an_entity_in_memory_may_go_with_a_tail_between_two_journals(
+    at: Stage, is_between: bool, comes_back: bool
+) -> None:
+    """The other journal may have ended its message. In one journal that comes back too."""
+    world: Any = at.judge._world
+    world.journals = ("second",) if is_between else ()
+    world.server_of_entity = lambda type_name, _: type_name
+    at.stage(ANN, "a", pay("m", ECHOES, "ask"))
+    at.commit(ANN, "a")
+    at.judge.is_heard(entity(ECHOES), "m")
+    with fails("messages_arrive"):
+        at.judge.look_back()
+    row = SimpleNamespace(
+        args=msgspec.msgpack.encode(["m"]), command="thanked", type_id=1, shard=0, epoch=None
+    )
+    at.rows["r"] = SimpleNamespace(row=row, parked=False)
+    at.judge.is_losing_its_tail(at.server)
+    kept = at.rows.pop("r") if not comes_back else None
+    at.judge.tail_is_lost(at.server)
+    at.rows.pop("r", None)
+    if is_between and kept is not None:
+        at.judge.look_back()
+    else:
+        with fails("messages_arrive"):
+            at.judge.look_back()
 
 
 @pytest.mark.parametrize(("first_ends", "is_wrong"), [("before", True), ("after", False)])

@@ -378,7 +378,7 @@ class Witness:
         if name:
             self.world.where.went_back(name, server)
         if asynchronous:
-            self.messages.tail_is_lost()
+            self.messages.tail_is_lost(server)
             self.world.registry.went_back(of_the_cluster=not name)
         if asynchronous and not name:
             self.workers.went_back()
@@ -638,10 +638,11 @@ class Witness:
         return found
 
     def is_losing_its_tail(self) -> None:
-        """Keep the numbers of shards and the remembered entities that the server has, just before
-        it goes back in time.
+        """Keep the numbers of shards, the remembered entities and the replies that the server has,
+        just before it goes back in time.
         """
         self.world.registry.is_losing_its_tail(self._server)
+        self.messages.is_losing_its_tail(self._server)
         lineage = self._server.identity.lineage
         for name, config in self._server.cluster.types.items():
             self._lost_numbers[lineage, name] = config.numbering

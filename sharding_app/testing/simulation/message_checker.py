@@ -37,6 +37,7 @@ from sharding_app.testing.simulation.hosts import shard_at
 from sharding_app.testing.simulation.promises import Entry, PromiseBroken
 
 if TYPE_CHECKING:
+    from sharding_app.adapters.memory.server import MemoryServer
     from sharding_app.entities.base import Entity
     from sharding_app.testing.simulation.world import World
 
@@ -171,6 +172,9 @@ class MessageChecker:
         "Messages and timers that an operator has discarded, and when."
         self._erased: dict[str, None] = {}
         "What had come to its end at entities that were erased, or comes to it with their rows."
+        self._replies: dict[str, None] = {}
+        "Those that a server has, just before it goes back in time."
+        self._lost_replies: dict[str, None] = {}
         self._counts_money = True
 
     # -- From the entities -------------------------------------------------------------------------
@@ -265,11 +269,18 @@ class MessageChecker:
             elif self._timer_of(entry.token) is not None:
                 self._fired(entity, entry)
 
-    def tail_is_lost(self) -> None:
+    def is_losing_its_tail(self, server: MemoryServer) -> None:
+        """Keep which replies wait in a server, just before it goes back in time."""
+        self._replies = _replies_in(server)
+
+    def tail_is_lost(self, server: MemoryServer) -> None:
         """Note that the server lacks the last commits: what was stored may be gone.
 
         Of several servers another one still has what went with it.
         """
+        still_there = _replies_in(server)
+        self._lost_replies |= {each: None for each in self._replies if each not in still_there}
+        self._replies = {}
         self._sure.clear()
         self._lost_at = self._world.now
         if self._world.journals:
@@ -417,7 +428,18 @@ class MessageChecker:
         """Whether one of these tokens was lost with the tail of one of two journals, and the other
         journal still has what went with it.
         """
-        if not self._world.journals or not any(map(self._world.witness.was_lost, tokens)):
+        return any(map(self._world.witness.was_lost, tokens)) and self._is_between(message)
+
+    def _is_lost_reply(self, message: Message) -> bool:
+        """Whether it was the reply of an entity in memory, which has no event: its row was lost,
+        and the other journal may have ended the message that it replies to.
+        """
+        is_of_memory = message.sender in self._heard
+        return is_of_memory and message.token in self._lost_replies and self._is_between(message)
+
+    def _is_between(self, message: Message) -> bool:
+        """Whether its sender and its target lie in two journals, or did."""
+        if not self._world.journals:
             return False
         if self._server_of(message.sender) is not self._server_of(message.target):
             return True
@@ -591,6 +613,8 @@ class MessageChecker:
         target = self._tokens(message.target)
         if token in self._discarded or self._is_lost_between(message, token, f"{token}+"):
             return
+        if self._is_lost_reply(message):
+            return
         effect = token in target or token in self._heard.get(message.target, ()) or token in self._erased
         returned = message.event != "" and f"{token}!" in self._tokens(message.sender)
         is_parked = token in parked and (
@@ -689,6 +713,12 @@ def _is_due(world: World, home: Home, message: Delivered) -> None:
 def _name(entity: Entity) -> str:
     made = type(entity)._sharding_type
     return "" if made is None else f"{made.name}/{entity.entity_id}"
+
+
+def _replies_in(server: MemoryServer) -> dict[str, None]:
+    """Return the tokens of the replies that wait there."""
+    rows = (each.row for each in server.messages.rows.values())
+    return {f"{_first(row.args)}~": None for row in rows if row.command == "thanked"}
 
 
 def _first(args: bytes) -> object:

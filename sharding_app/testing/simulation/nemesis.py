@@ -479,6 +479,7 @@ class Injector:
             over = True
             if server.standby.away:
                 self.world.registry.is_losing_its_tail(server)
+                self.world.witness.messages.is_losing_its_tail(server)
                 server.fail_over()
 
         part()
