@@ -151,8 +151,9 @@ BEGIN
         ) lived
         WHERE place.shard % groups >= t.groups_resized AND place.shard % groups < upto
         ORDER BY place.shard
-        ON CONFLICT (type_id, shard) DO UPDATE SET journal = EXCLUDED.journal
-            WHERE s.shard >= t.number_of_shards AND s.journal <> EXCLUDED.journal;
+        ON CONFLICT (type_id, shard) DO UPDATE SET journal = EXCLUDED.journal, followed = EXCLUDED.followed
+            WHERE s.shard >= t.number_of_shards
+                AND (s.journal, s.followed) IS DISTINCT FROM (EXCLUDED.journal, EXCLUDED.followed);
     WITH moving AS MATERIALIZED (
         SELECT r.shard, r.entity, (@schema@.sharding_hash_v1(r.entity) % t.shards_wanted)::integer AS later
         FROM @schema@.sharding_remembered r

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -14,10 +15,12 @@ import pytest
 from sharding_app.adapters.postgres import copied_rows, deletion, moving, moving_sessions, within
 from sharding_app.adapters.postgres.further_journals import rows
 from sharding_app.adapters.postgres.moving import cancel, move_shards, settle_moves
+from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.embedded import Servers
 from sharding_app.protocol.ids import shard_of
 from sharding_app.protocol.moving import CannotMove, Limits
 from tests.acceptance.scenario import SECONDS
+from tests.support.live import until
 from tests.support.scratch import make_tables, scratch_database
 
 Params = dict[str, Any]
@@ -920,6 +923,62 @@ def test_a_copy_is_no_change_for_projections(both: Both) -> None:
     both.move("")
     assert both.run("", "SELECT FROM sharding_change") == []
     assert both.run("", "SELECT DISTINCT followed FROM sharding_shard") == [(True,)]
+
+
+def follow_in_both(both: Both) -> None:
+    """Let a projection follow the type in both journals."""
+    for journal in ("", THERE):
+        follow(both, journal)
+    both.run("", "UPDATE sharding_type SET followed = true")
+    both.run("", "UPDATE sharding_shard SET followed = true")
+
+
+def test_projections_learn_of_an_erasure_behind_a_move(both: Both) -> None:
+    """Also before a home has taken the shard."""
+    both.fill("", IDS[:20])
+    follow_in_both(both)
+    both.move()
+    both.run(THERE, "UPDATE sharding_type SET followed = true")
+    assert both.run(THERE, "SELECT DISTINCT followed FROM sharding_shard") == [(False,)]
+    further = {THERE: both.params[THERE]}
+    deletion.erase_entity(both.params[""], "shop.Cart", IDS[0], "a test", further=further)
+    assert both.run(THERE, "SELECT entities FROM sharding_change WHERE erased") == [([IDS[0]],)]
+
+
+def test_shards_of_a_move_that_was_taken_back_are_followed_behind_a_resize(both: Both) -> None:
+    both.fill("")
+    follow_in_both(both)
+    both.move()
+    both.delete()
+    steps = move_shards(both.params[""], {THERE: both.params[THERE]}, "shop.Cart", "", None, "a test")
+    while next(steps).name != "copied":
+        pass
+    steps.close()
+    both.cancel()
+    resize(both, 4)
+    both.move("")
+    both.run("", "TRUNCATE sharding_move")
+    resize(both, 8)
+    assert set(both.places().values()) == {""}
+    assert both.run("", "SELECT DISTINCT followed FROM sharding_shard") == [(True,)]
+
+
+def test_an_import_waits_for_a_projection_that_begins_to_follow_the_type(both: Both) -> None:
+    """Its new rows of shards would not be followed, nor what is stored there later."""
+    both.run("", "DELETE FROM sharding_shard WHERE shard > 0")
+    given = {"type_id": 1, "type": "shop.Cart", "by": "me", "action": "journal_importing"}
+    with psycopg.connect(**both.params[""]) as follows, ThreadPoolExecutor(1) as pool:
+        follows.execute("SELECT sharding_follow_v1('{1}', true)")
+        begun = pool.submit(both.connections[""].execute, QUERIES["import_begin"], given)
+        waits = (
+            "SELECT FROM pg_stat_activity WHERE datname = current_database()"
+            " AND wait_event_type = 'Lock' AND query LIKE '%made AS%'"
+        )
+        with psycopg.connect(**both.params[""], autocommit=True) as watch:
+            until(lambda: watch.execute(waits).fetchone() is not None, 30, "the import waits")
+        follows.commit()
+        begun.result(30)
+    assert both.run("", "SELECT count(*), bool_and(followed) FROM sharding_shard") == [(SHARDS, True)]
 
 
 def test_a_node_that_does_not_use_the_journal(both: Both) -> None:
