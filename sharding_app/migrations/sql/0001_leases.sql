@@ -31,7 +31,7 @@ BEGIN
             INSERT INTO @schema@.sharding_lease AS l (name, owner, token, acquired_at, expires_at)
             SELECT wanted.name, me, 1, clock_timestamp(), ends_at
             FROM unnest(names) AS wanted (name)
-            ORDER BY wanted.name
+            ORDER BY wanted.name COLLATE "C"
             ON CONFLICT (name) DO UPDATE
             SET owner = me, token = l.token + 1, acquired_at = clock_timestamp(), expires_at = ends_at
             WHERE l.owner IS NULL OR l.owner = me OR l.owner = ANY (late) OR l.expires_at <= clock_timestamp()

@@ -223,7 +223,7 @@ BEGIN
                     unnest(mark_partials) AS partial
             ) m
             WHERE m.id <> ALL (marks_resumed)
-            ORDER BY m.id
+            ORDER BY m.id COLLATE "C"
             ON CONFLICT DO NOTHING
             RETURNING id
     )
