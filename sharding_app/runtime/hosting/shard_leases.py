@@ -23,6 +23,7 @@ from sharding_app.protocol.liveness.shard_lease import (
     Renew,
     ShardLeases,
 )
+from sharding_app.runtime.base.interfaces import RAISED, ends_job
 from sharding_app.runtime.base.waiting import set_within
 
 logger = logging.getLogger("sharding.lease")
@@ -66,7 +67,7 @@ class LeaseKeeper:
             try:
                 await self._keep(group)
             finally:
-                await self._leases.close()
+                await self._close()
 
     async def released(self, seconds: float) -> None:
         """Wait until all unwanted leases are given back, for `seconds` at most."""
@@ -78,17 +79,28 @@ class LeaseKeeper:
 
     # -- Inside ------------------------------------------------------------------------------------
 
+    async def _close(self) -> None:
+        """Close the arbiter's client. The node begins anew behind that, or ends."""
+        try:
+            async with asyncio.timeout(self._terms.answer_seconds):
+                await self._leases.close()
+        except Exception as error:  # noqa: BLE001  (an arbiter of the user's may raise anything)
+            self._failed(error)
+
     async def _check(self) -> None:
         """Take and give back a lease that all nodes share.
 
         That another node holds it is an answer too.
         """
+        task = asyncio.current_task()
         while not self.reachable:
             try:
                 async with asyncio.timeout(self._terms.answer_seconds):
                     if self._check_name in await self._leases.acquire([self._check_name]):
                         await self._leases.release([self._check_name])
-            except Exception as error:  # noqa: BLE001  (an arbiter of the user's may raise anything)
+            except RAISED as error:
+                if _is_our_end(error, task):
+                    raise
                 self._failed(error)
                 await asyncio.sleep(self._terms.retry_seconds)
             else:
@@ -162,20 +174,30 @@ class LeaseKeeper:
 
     async def _answer(self, request: Coroutine[Any, Any, Any]) -> Any:
         """Return the arbiter's answer; None: it failed, or did not come in time."""
+        task = asyncio.current_task()
         try:
             async with asyncio.timeout(self._terms.answer_seconds):
                 answer = await request
             self._silent = False
             return answer
-        except Exception as error:  # noqa: BLE001  (an arbiter of the user's may raise anything)
+        except RAISED as error:
+            if _is_our_end(error, task):
+                raise
             self._failed(error)
             return None
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: BaseException) -> None:
         if self._silent:
             return  # logged already, and nothing has been heard since
         self._silent = True
         logger.warning("the leases do not answer: %r", error, extra={"action": "lease_unanswered"})
+
+
+def _is_our_end(error: BaseException, task: "asyncio.Task[Any] | None") -> bool:
+    """Whether the request was cancelled with the node, and not by the arbiter: of its requests that
+    share a future, the end of one may cancel the others.
+    """
+    return ends_job(error, task, cancelled=task is not None and task.cancelling() > 0)
 
 
 class ShardGate:
