@@ -16,7 +16,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Literal, Protocol
 
-from sharding_app.errors import ShardingError
+from sharding_app.errors import ShardingError, Unavailable
 from sharding_app.protocol.ids import ShardId
 from sharding_app.protocol.passivation.strategy import Passivation, passivation
 from sharding_app.protocol.shard import SlotState
@@ -62,6 +62,8 @@ class EntityHost(StartingHost, Protocol):
     def finished(self, slot: Resident) -> None: ...
 
     def call(self, slot: Resident, command: str, args: bytes) -> None: ...
+
+    def may_begin(self, shard: ResidentShard) -> bool: ...
 
     def date(self) -> datetime:
         """Return the date that handlers are told."""
@@ -132,7 +134,13 @@ class EntityLife:
             self._begin(slot, error)
 
     async def _start(self, slot: Resident) -> None:
-        """Run the `@on_start` methods before the first message."""
+        """Run the `@on_start` methods before the first message, as a handler would run: not without
+        the node's lease, nor that of its shard.
+        """
+        host = self._host
+        await host.lease()
+        if not self._may_start(slot):
+            return
         error = await self._starting.run_methods(slot)
         if slot.is_gone:
             return
@@ -140,7 +148,15 @@ class EntityLife:
             self._begin(slot, None)
         else:
             close_context(slot.entity)
-            self._begin(slot, error, self._host.type.failed(slot.id, "@on_start", error))
+            self._begin(slot, error, host.type.failed(slot.id, "@on_start", error))
+
+    def _may_start(self, slot: Resident) -> bool:
+        """Whether an entity is still to start here. Without its shard's lease it is refused."""
+        host = self._host
+        if not slot.is_gone and not host.may_begin(slot.shard):
+            text = f"{host.type.name} {slot.id!r} has not started: its shard has lost its lease"
+            self.refuse(slot, Unavailable(text))
+        return not slot.is_gone
 
     def _begin(
         self, slot: Resident, error: BaseException | None, failure: ShardingError | None = None

@@ -60,7 +60,6 @@ class Starting:
     async def run_methods(self, slot: Resident) -> BaseException | None:
         """Run the `@on_start` methods of a new instance; return the error of one that raised."""
         host, entity, task = self._host, slot.entity, asyncio.current_task()
-        await host.lease()
         try:
             with call_chain.within((), host.type.name, slot.id), host.threads.around(0):
                 for method in host.type.on_start:
