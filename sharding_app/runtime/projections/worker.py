@@ -34,6 +34,8 @@ CAREFUL_TURNS = 20
 """Turns after a failure in which events are handled one by one."""
 RETRY_SECONDS = 0.2
 RETRY_MAX_SECONDS = 5.0
+MOST_DOUBLINGS = 10
+"""Of a pause. A float ends at some thousand of them."""
 REFUSED_SECONDS = 10.0
 """Pause of a projection that an operator has to set right."""
 
@@ -131,7 +133,8 @@ class Work:
 
     def _back_off(self) -> float:
         self._failures += 1
-        return min(RETRY_SECONDS * 2.0 ** (self._failures - 1), RETRY_MAX_SECONDS)
+        doublings = min(self._failures - 1, MOST_DOUBLINGS)
+        return min(RETRY_SECONDS * 2.0**doublings, RETRY_MAX_SECONDS)
 
 
 class PartWorker(Worker):
