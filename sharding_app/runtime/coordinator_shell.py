@@ -76,6 +76,8 @@ QUICK_LOOK_SECONDS = 0.01
 QUICK_FOR_SECONDS = 0.5
 RETRY_SECONDS = 0.1
 REREAD_SECONDS = 0.5
+MOST_EARLY = 10_000
+"""Messages that are kept until the rows are read."""
 """Between attempts to read the further journals after a failover."""
 
 MOST_CHANGES = 2000
@@ -177,7 +179,8 @@ class CoordinatorShell:
         if isinstance(message, OperatorRequest) and message.action not in COORDINATOR_ACTIONS:
             return False
         if not self._loaded:
-            self._early.append((source, message))
+            if len(self._early) < MOST_EARLY:  # all of them are said again
+                self._early.append((source, message))
             return True
         self.handled[type(message).__name__] += 1
         self._take(source, message, self._clock.now())
@@ -283,7 +286,13 @@ class CoordinatorShell:
         self.machine.members_read(members, verdict.dead, verdict.suspect, now)
         self._look_at = min(verdict.next_look, now + LOOK_SECONDS)
         for source, message in self._early:
-            self.receive(source, message)
+            try:
+                self.receive(source, message)
+            except Exception:
+                # As with later ones, it costs the others nothing.
+                logger.exception(
+                    "an early message cannot be handled", extra={"action": "early_message_failed"}
+                )
         self._early.clear()
 
     async def _turn(self) -> None:

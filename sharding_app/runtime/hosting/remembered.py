@@ -283,6 +283,15 @@ class Remembering:
             if looked % STARTED_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
+    def _started_elsewhere(self, entity: str) -> Awaitable[object]:
+        """Start an entity in its shard. An extractor of the user's may raise when it is asked."""
+        try:
+            return self._host.start_elsewhere(entity)
+        except Exception as error:  # noqa: BLE001
+            failed: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+            failed.set_exception(error)
+            return failed
+
     async def _start_moved(self) -> None:
         """Start moved entities in their new shards.
 
@@ -295,7 +304,7 @@ class Remembering:
             while self._moved:
                 some = [self._moved.popleft() for _ in range(min(MAX_MOVING, len(self._moved)))]
                 some = [(shard, entity) for shard, entity in some if not shard.stopping]
-                asked = [self._host.start_elsewhere(entity) for _, entity in some]
+                asked = [self._started_elsewhere(entity) for _, entity in some]
                 failed: BaseException | None = None
                 for (shard, entity), result in zip(
                     some, await asyncio.gather(*asked, return_exceptions=True), strict=True

@@ -23,6 +23,7 @@ class CoordinatorTerms:
     def __init__(self, node: NodeParts) -> None:
         self._node = node
         self._task: asyncio.Task[None] | None = None
+        self._stood_down = False
 
     def begin(self, term: Term) -> None:
         """Begin a term: this node is elected."""
@@ -58,7 +59,15 @@ class CoordinatorTerms:
             # node would never stand again.
             self._task = None
             await node.lifeline.resign()
-            node.lifeline.set_candidate(node.config.candidate and node.state == "up")
+            stands = node.config.candidate and node.state == "up"
+            self._stood_down = node.config.candidate and not stands
+            node.lifeline.set_candidate(stands)
+
+    def stand_again(self) -> None:
+        """Stand for election again, if this node resigned while it was drained."""
+        if self._stood_down:
+            self._stood_down = False
+            self._node.lifeline.set_candidate(True)
 
     def _put(self, target: Incarnation, message: AnyMessage) -> bool:
         """Send to one process.

@@ -352,6 +352,8 @@ class Node(Process):
         `drained=False`: take shards again.
         """
         await self.store_state("leaving" if drained else "up")
+        if not drained:
+            self._coordinator_terms.stand_again()
 
     async def store_state(self, state: MemberState, deadline: float = float("inf")) -> None:
         """Take a state and write it to the row. Raises StoreUnavailable after the deadline."""

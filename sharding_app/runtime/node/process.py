@@ -249,8 +249,15 @@ class Process:
                             self.control(source, word)
                     except Exception as error:  # noqa: BLE001  (the other messages of the frame are for others)
                         self.links.undeliverable(word, error)
+                        if out_of_memory(error):
+                            self.fail()
         if envelopes:
-            self.envelopes(source, envelopes)
+            try:
+                self.envelopes(source, envelopes)
+            except Exception as error:
+                if out_of_memory(error):
+                    self.fail()
+                raise
 
     def envelopes(self, source: Incarnation, envelopes: list[Deliver]) -> None:
         """Hand all envelopes back: nothing lives in a proxy."""
@@ -324,5 +331,5 @@ class Process:
                 "%s: %s ended: %r", "no memory is left" if short else "a bug", task.get_name(), error, exc_info=error,
                 extra={"action": "out_of_memory" if short else "job_failed"},
             )  # fmt: skip
-            if vital:
+            if vital or short:  # what it has left half-done would stay so
                 self.fail()

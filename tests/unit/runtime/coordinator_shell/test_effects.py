@@ -10,6 +10,9 @@ import pytest
 
 from sharding_app.protocol.coordinator.effects import CoordinatorEffect
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
+from sharding_app.protocol.messages import ShardStopped
+from sharding_app.protocol.records import Server
+from sharding_app.runtime import coordinator_shell
 from sharding_app.runtime.base.clock import BootClock
 from sharding_app.runtime.coordinator_shell import CoordinatorShell
 
@@ -40,6 +43,26 @@ def test_long_decisions_are_cut_in_the_log_and_first_homes_are_details(
     assert max(len(each.getMessage()) for each in caplog.records) < 300
     assert up.getMessage() == "node_up: b b, version 8"
     assert [len(each.detail) > 1000 for each in shell.decisions] == [True, True, False]
+
+
+def test_an_early_message_that_raises_costs_the_others_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes before the rows are read, and its sender says it again to the next coordinator."""
+    monkeypatch.setattr(coordinator_shell, "MOST_EARLY", 2)
+
+    def take(*_: object) -> None:
+        raise LookupError("not thought of")
+
+    async def case() -> None:
+        shell = _shell()
+        monkeypatch.setattr(shell, "_take", take)
+        for _ in range(3):
+            assert shell.receive("n-x", ShardStopped("shop.Cart", [1], [1]))
+        assert len(shell._early) == 2
+        shell._take_over(Server("s", 1), [], [])
+        assert shell._loaded
+        assert not shell._early
+
+    asyncio.run(case())
 
 
 def _shell() -> CoordinatorShell:

@@ -4,13 +4,15 @@ one.
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from itertools import count
+from typing import Any
 
 import pytest
 
 from sharding_app.entities.registry import registry
+from sharding_app.protocol.messages import Deliver
 from sharding_app.runtime.node.node import Node
 from sharding_app.runtime.node.runner import NodeRunner
 from sharding_app.testing.cluster import MemoryCluster
@@ -115,3 +117,32 @@ async def test_a_job_that_nothing_depends_on_may_fail(
         await asyncio.wait([node.run(has_a_bug(), "a wish", vital=False)])
         assert not node.ended.done()
         assert "a bug: sharding a wish ended" in caplog.text
+
+
+@pytest.mark.parametrize(("job", "ends"), [(fails, True), (fails_in_a_group, True), (has_a_bug, False)])
+async def test_no_job_goes_on_half_done_where_no_memory_is_left(
+    job: Callable[[], Coroutine[Any, Any, None]], ends: bool
+) -> None:
+    """Nothing else goes on with its messages. A bug in a job that is not vital ends that job."""
+    async with MemoryCluster([registry.get(name) for name in NAMES], nodes=1) as cluster:
+        (node,) = cluster.nodes.values()
+        await asyncio.wait([node.run(job(), "deliveries", vital=False)])
+        await asyncio.sleep(0)
+        assert node.failed.is_set() is ends
+
+
+@pytest.mark.parametrize(("error", "ends"), [(MemoryError, True), (LookupError, False)])
+async def test_a_frame_for_which_no_memory_is_left_ends_the_incarnation(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception], ends: bool
+) -> None:
+    """An entity that was to be loaded for it would stay so for ever."""
+    async with MemoryCluster([registry.get(name) for name in NAMES], nodes=1) as cluster:
+        (node,) = cluster.nodes.values()
+
+        def envelopes(*_: object) -> None:
+            raise error
+
+        monkeypatch.setattr(node, "envelopes", envelopes)
+        with pytest.raises(error):
+            node._deliver("n-x", [Deliver("T", 0, 1, "e", 1, "c", b"")])
+        assert node.failed.is_set() is ends
