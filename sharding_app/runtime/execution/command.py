@@ -664,9 +664,10 @@ class Command(LastCommit):
             raise WrongContext(
                 "persist(..., in_transaction=...) needs the real cluster: there is no database here"
             )
-        generation = self.slot.generation
-        await self.slot.commits_settled()
-        if generation != self.slot.generation:
+        # An earlier commit may have failed before this task began: there must be no gap.
+        if self.is_current():
+            await self.slot.commits_settled()
+        if not self.is_current():
             raise StepFailed(NotCommitted.SUPERSEDED)
         self.writes_rows = True
         try:
