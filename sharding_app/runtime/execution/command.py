@@ -1079,6 +1079,8 @@ class Command(LastCommit):
 
     def broke(self, error: BaseException) -> None:
         """Fail after an error around the handler. It costs this command and this object."""
+        # A `def` handler may have left records in the one that the commands of the type share.
+        self.services.staging = Staging(commit_too_late)
         failed = self.services.failures.error_for(self.slot, self.message, error, partly=False)
         if self.phase is not OVER:
             self.phase = OVER  # whatever it was
