@@ -389,8 +389,12 @@ def from_wire(kind: str, message: str, params: dict[str, Any] | None = None) -> 
     code = extra.get("code")
     if code is None and kind not in _KINDS:
         code = kind
-    error = _rebuild(cls, message, code, extra.get("params"), own)
-    error._came_by_wire = True
+    try:
+        error = _rebuild(cls, message, code, extra.get("params"), own)
+        error._came_by_wire = True
+    except BaseException:  # noqa: BLE001  (a user's class may refuse to be made, or to be written to)
+        error = _rebuild(Rejected, message, code, extra.get("params"), None)
+        error._came_by_wire = True
     return error
 
 
