@@ -42,6 +42,7 @@ from sharding_app.errors import (
     ShardingError,
     UnreadableEvent,
     UnreadableState,
+    to_wire,
 )
 from sharding_app.protocol.allocation.singleton import SINGLETON
 from sharding_app.protocol.delivery.recurrence import Recurrence
@@ -265,11 +266,15 @@ class EntityType:
         """Make the error for callers of an entity that cannot be rebuilt from its stored data."""
         kinds: tuple[type[ShardingError], ...] = (UnreadableState, HistoryTooLong)
         kind = next((each for each in kinds if isinstance(error, each)), UnreadableEvent)
-        params = error.params if isinstance(error, ShardingError) else {"error": type(error).__qualname__}
-        what = error.message if isinstance(error, ShardingError) else told(error)
+        params: object = {"error": type(error).__qualname__}
+        what = told(error)
+        if isinstance(error, ShardingError):
+            # An error of the user's may raise when its text is asked for.
+            params, what = error.params, to_wire(error).message
+        given = params if isinstance(params, dict) else {}
         return kind(
             f"{self.name} {entity_id!r} cannot be recovered: {what}",
-            params={"type": self.name, "entity_id": entity_id, **params},
+            params={"type": self.name, "entity_id": entity_id, **given},
         )
 
     def failed(self, entity_id: str, command: str, error: BaseException) -> ShardingError:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -200,19 +201,20 @@ class Beside:
             )
             replies.refuse(source, message, failed)
             return
-        staging, entity._sharding_staging = entity._sharding_staging, None
         watch.running = (message.type, handler.name)
         token = call_chain.enter((message.chain, message.type, slot.id))
         error: ShardingError | None = None
-        value = b""
+        value, staging = b"", entity._sharding_staging
         try:
+            entity._sharding_staging = None
             value = handler.encode_result(handler.function(entity, *args))
         except RAISED as raised:
             error = self._error_of(slot, message, raised)
         finally:
             call_chain.leave(token)
             watch.running = None
-            entity._sharding_staging = staging
+            with suppress(BaseException):  # the user's class may refuse to be written to
+                entity._sharding_staging = staging
         self._answer(slot, Asked(source, message, value if error is None else error))
 
     def _error_of(self, slot: Resident, message: Deliver, raised: BaseException) -> ShardingError:

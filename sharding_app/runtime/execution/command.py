@@ -320,7 +320,7 @@ class Command(LastCommit):
             return self._store_messages(staging)
         if staging.in_transaction:
             services.staging = Staging(commit_too_late)
-            services.owner.spawn(self._commit_together(staging))
+            services.owner.spawn(self._unless_broken(self._commit_together, staging))
             return False
         records = staging.records
         if not records:
@@ -363,9 +363,7 @@ class Command(LastCommit):
             if ends_job(error, task, cancelled=owner.closing):
                 self._ends()
                 raise
-            await self._steps_settled()
-            if self._ends():
-                self._failed(error, staging)
+            await self._has_raised(error, staging)
             return
         finally:
             with contextlib.suppress(BaseException):  # the user's class may refuse to be written to
@@ -376,6 +374,17 @@ class Command(LastCommit):
                 self.then()
         if self._ends():
             await self._unless_broken(self._conclude, handler, staging)
+
+    async def _has_raised(self, error: BaseException, staging: Staging) -> None:
+        """Reply that the handler has raised, once its step is over."""
+        if self.step_under_way is not None:
+            await self._to_its_end(self._steps_settled())
+        if self._ends():
+            try:
+                self._failed(error, staging)
+            except RAISED as unreadable:  # an error of the user's that raises when it is shown
+                self.broke(unreadable)
+                raise
 
     async def _conclude(self, handler: Handler, staging: Staging) -> None:
         """Store the records that a handler which waited has staged last, and reply."""
@@ -720,13 +729,13 @@ class Command(LastCommit):
         services, moves = self.services, changes_messages(self.message, staging)
         self.staged = staging
         if staging.messages and not services.owner.knows_server_time and needs_time(staging):
-            services.owner.spawn(self._store_messages_later(staging))
+            services.owner.spawn(self._unless_broken(self._store_messages_later, staging))
             return False
         if services.is_memory and moves:
-            services.owner.spawn(self._store_without_events(staging))
+            services.owner.spawn(self._unless_broken(self._store_without_events, staging))
             return False
         if staging.in_transaction:
-            services.owner.spawn(self._commit_together(staging))
+            services.owner.spawn(self._unless_broken(self._commit_together, staging))
             return False
         if not (moves or staging.records):
             if services.is_memory:
@@ -1081,7 +1090,8 @@ class Command(LastCommit):
         """Fail after an error around the handler. It costs this command and this object."""
         # A `def` handler may have left records in the one that the commands of the type share.
         self.services.staging = Staging(commit_too_late)
-        failed = self.services.failures.error_for(self.slot, self.message, error, partly=False)
+        partly = self.steps > 0
+        failed = self.services.failures.error_for(self.slot, self.message, error, partly=partly)
         if self.phase is not OVER:
             self.phase = OVER  # whatever it was
             self.services.replies.fail(self.source, self.message, failed)

@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 
 from sharding_app.entities.entity_type import EntityType
-from sharding_app.errors import PartiallyApplied, ShardingError
+from sharding_app.errors import PartiallyApplied, ShardingError, to_wire
 from sharding_app.protocol.messages import Deliver
 from sharding_app.protocol.shard import Slot
 from sharding_app.protocol.supervision import Directive, Failures, Supervision
@@ -37,7 +37,8 @@ class HandlerFailures:
         entity_type = self._type
         failed: ShardingError = entity_type.failed(slot.id, message.command, error)
         if partly:
-            failed = PartiallyApplied(f"{failed.message}; what it had awaited stays", params=failed.params)
+            text = f"{to_wire(failed).message}; what it had awaited stays"
+            failed = PartiallyApplied(text, params=failed.params)
         self._counters["handler_failed"] += 1
         self._meter.trouble(slot.id, message.command, type(error).__qualname__)
         self._owner.listener.entity_failed(entity_type, slot.id, message.command, error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from sharding_app import (
     DurableState,
@@ -70,6 +70,7 @@ ERRORS: dict[str, Any] = {
     "chained": Chained,
     "unnamed": Unnamed,
     "mute_params": lambda: Rejected("no", params={"by": Mute()}),
+    "mute_text": lambda: Rejected(cast(str, Mute())),
     "of_a_response": lambda: OfAResponse("no"),
 }
 
