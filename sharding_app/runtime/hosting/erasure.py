@@ -154,9 +154,6 @@ class Erasing:
         job = self._jobs.get((slot.shard.number, slot.id)) if self._jobs else None
         if job is None or job.begun or job.shard is not slot.shard:
             return False
-        if job.shard.stopping:  # its next home erases it
-            self._end(job, "away")
-            return False
         self._begin(job)
         return True
 

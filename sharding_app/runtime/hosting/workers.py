@@ -261,16 +261,7 @@ class WorkerRuns:
         if run.since is not None and host.now() - run.since >= self._supervision.forgive_after_seconds:
             host.entity_life.failed_starts.forget(slot.id)
         then = partial(self._again, slot) if run.lease_lost else partial(self._failed, slot, error)
-        if not host.execution.outdate(slot, partial(self._behind_its_command, slot, then)):
-            then()
-
-    def _behind_its_command(self, slot: Resident, then: Callable[[], None]) -> None:
-        """Go on after the command that ran beside a `run` that is over. The shard may have begun to
-        stop meanwhile, and waits for the object.
-        """
-        if slot.shard.stopping and not slot.is_gone:
-            self._host.entity_life.refuse(slot, self._failure(slot, "its shard stops"))
-        else:
+        if not host.execution.outdate(slot, then):
             then()
 
     def _again(self, slot: Resident) -> None:

@@ -11,12 +11,9 @@ import pytest
 
 from sharding_app import (
     Entity,
-    EventSourced,
     InvalidCall,
-    ShardedDaemonProcess,
     ShardingSettings,
     Unavailable,
-    Worker,
     command,
     on_start,
 )
@@ -24,38 +21,15 @@ from sharding_app.client import following
 from sharding_app.client.following import Hub
 from sharding_app.entities.registry import registry
 from sharding_app.protocol.following import News, Question, encode
-from sharding_app.protocol.shard import SlotState
 from sharding_app.runtime.hosting.remembered import Remembering
 from sharding_app.runtime.hosting.shard_leases import LeaseKeeper, ShardGate
 from sharding_app.runtime.node.coordinator_terms import CoordinatorTerms
 from sharding_app.runtime.projections import worker
 from sharding_app.testing.cluster import MemoryCluster
-from tests.unit.runtime.counter_cluster import CONFIG as QUICK
 from tests.unit.runtime.counter_cluster import until
 from tests.unit.runtime.hosting.arbiter import CONFIG, TERMS, Arbiter, ArbiterLeases, LeasedCluster
 
 pytestmark = pytest.mark.asyncio
-
-
-class Page(EventSourced, name="ends.Page"):
-    settings = ShardingSettings(number_of_shards=1)
-    gate: ClassVar[asyncio.Event]
-
-    @command
-    async def ponder(self) -> None:
-        await Page.gate.wait()
-
-
-class Slow(Worker):
-    gate: ClassVar[asyncio.Event]
-    over: ClassVar[asyncio.Event]
-
-    async def run(self) -> None:
-        await Slow.over.wait()
-
-    @command
-    async def ponder(self) -> None:
-        await Slow.gate.wait()
 
 
 class Opener(Entity, name="ends.Opener"):
@@ -69,9 +43,6 @@ class Opener(Entity, name="ends.Opener"):
     @command
     def hello(self) -> int:
         return 1
-
-
-slow = ShardedDaemonProcess.start("ends.slow", worker=Slow, workers=1)
 
 
 # -- Leases ----------------------------------------------------------------------------------------
@@ -174,52 +145,6 @@ async def test_an_entity_whose_shard_has_left_meanwhile_does_not_start() -> None
                 await asyncio.sleep(0)
             assert Opener.opened == ["a"]
             asking.cancel()
-
-
-# -- Shards that stop ------------------------------------------------------------------------------
-
-
-async def test_an_erasure_that_waits_holds_up_no_shard_that_stops() -> None:
-    Page.gate = asyncio.Event()
-    async with MemoryCluster([registry.get("ends.Page")], nodes=1) as cluster:
-        with cluster.in_use():
-            pondering = asyncio.ensure_future(Page.ref("anne").ponder())
-            (node,) = cluster.nodes.values()
-            host = node.hosts["ends.Page"]
-
-            def is_busy() -> bool:
-                return 0 in host.shards and any(
-                    each.state is SlotState.BUSY for each in host.shards[0].slots.values()
-                )
-
-            await until(is_busy)
-            shard = host.shards[0]
-            erased = asyncio.ensure_future(host.erasing.erase(0, "anne", "me"))
-            await until(lambda: shard.slots["anne"].passivating)
-            host.shard_life.stop(0, shard.epoch)
-            Page.gate.set()
-            await pondering
-            assert await erased == "away"
-            assert host.shards.get(0) is not shard
-
-
-async def test_a_run_that_is_over_beside_a_command_holds_up_no_shard_that_stops() -> None:
-    Slow.gate, Slow.over = asyncio.Event(), asyncio.Event()
-    name = "workers:ends.slow"
-    async with MemoryCluster([registry.get(name)], nodes=1, config=QUICK) as cluster:
-        with cluster.in_use():
-            (node,) = cluster.nodes.values()
-            host: Any = node.hosts[name]
-            await until(lambda: bool(host.workers._runs))
-            pondering = asyncio.ensure_future(slow.ref(0).ponder())
-            await until(lambda: bool(host.execution.waiting))
-            Slow.over.set()
-            await until(lambda: not host.workers._runs)
-            shard = host.shards[0]
-            host.shard_life.stop(0, shard.epoch)
-            Slow.gate.set()
-            await asyncio.wait([pondering])
-            await until(lambda: host.shards.get(0) is not shard, 10)
 
 
 # -- Long outages, and what raises -----------------------------------------------------------------
