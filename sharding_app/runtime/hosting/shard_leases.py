@@ -82,8 +82,7 @@ class LeaseKeeper:
     async def _close(self) -> None:
         """Close the arbiter's client. The node begins anew behind that, or ends."""
         try:
-            async with asyncio.timeout(self._terms.answer_seconds):
-                await self._leases.close()
+            await self._leases.close()
         except Exception as error:  # noqa: BLE001  (an arbiter of the user's may raise anything)
             self._failed(error)
 
