@@ -12,7 +12,7 @@ singleton that has stopped without passivating starts again after a back-off. So
 import asyncio
 import logging
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Literal, Protocol
 
@@ -114,6 +114,11 @@ class EntityLife:
         self._starting = Starting(host)
         self.delayed: dict[Resident, asyncio.TimerHandle] = {}
         "Entities whose own command has failed, until their back-off is over."
+
+    @property
+    def restarting(self) -> Collection[tuple[ShardId, str]]:
+        """The entities that have stopped without passivating, and wait for their next start."""
+        return self._restarts.keys()
 
     # -- Come into memory --------------------------------------------------------------------------
 

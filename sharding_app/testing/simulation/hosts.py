@@ -46,6 +46,15 @@ def home_of(node: Node, type_name: str, entity: str) -> ResidentShard | None:
     return None
 
 
+def waits_in(node: Node, type_name: str, entity: str) -> ResidentShard | None:
+    """Return the shard in which an entity waits for its next start."""
+    for host in hosts_of(node, type_name):
+        for number, name in host.entity_life.restarting:
+            if name == entity:
+                return host.shards.get(number)
+    return None
+
+
 def forced_of(node: Node, type_name: str) -> int:
     """Return how many objects of a type the node has given up by force."""
     return sum(host.counters["stopped_by_force"] for host in hosts_of(node, type_name))

@@ -22,7 +22,7 @@ from sharding_app.protocol.records import Lineage
 from sharding_app.protocol.shard import SlotState
 from sharding_app.runtime.base.interfaces import NoListener
 from sharding_app.runtime.journal.commits import Resident, ResidentShard
-from sharding_app.testing.simulation.hosts import all_hosts, forced_of, home_of, shard_at
+from sharding_app.testing.simulation.hosts import all_hosts, forced_of, home_of, shard_at, waits_in
 from sharding_app.testing.simulation.loop import Process
 from sharding_app.testing.simulation.memory_checker import MEMORY
 from sharding_app.testing.simulation.promises import PromiseBroken
@@ -246,7 +246,9 @@ class Registry:
     # -- Inside ------------------------------------------------------------------------------------
 
     def _without_a_row(self) -> Iterator[tuple[tuple[EntityType, str], Home]]:
-        """Return the remembered entities in memory that are somewhere, and their homes."""
+        """Return the remembered entities in memory that are somewhere, and their homes. So are
+        those that wait for their next start.
+        """
         for each in self.world.nodes:
             if not each.runs or each.node is None:
                 continue
@@ -261,6 +263,10 @@ class Registry:
                                 each.node.incarnation, shard.epoch, slot if slot.passivating else None
                             )
                             yield (host.type, entity), home
+                for number, entity in host.entity_life.restarting:
+                    waits = host.shards.get(number)
+                    if waits is not None and not waits.stopping and not self.is_stored(host.type, entity):
+                        yield (host.type, entity), Home(each.node.incarnation, waits.epoch, None)
 
     def _look_at_lost_rows(self) -> None:
         """Expect entities to run whose lost rows are there again. Disregard those that are gone."""
@@ -272,7 +278,9 @@ class Registry:
                 self._count(MEMORY, "row is lost", "stored again")
             else:
                 node = self.world.node_of(home)
-                shard = None if node is None or node.state == "ended" else home_of(node, made.name, entity)
+                shard = None
+                if node is not None and node.state != "ended":
+                    shard = home_of(node, made.name, entity) or waits_in(node, made.name, entity)
                 is_there = resting is None or (
                     shard is not None and shard.slots.get(entity) is resting and not resting.ended
                 )
