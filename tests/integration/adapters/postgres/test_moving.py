@@ -964,7 +964,7 @@ def test_shards_of_a_move_that_was_taken_back_are_followed_behind_a_resize(both:
 
 
 def test_an_import_waits_for_a_projection_that_begins_to_follow_the_type(both: Both) -> None:
-    """Its new rows of shards would not be followed, nor what is stored there later."""
+    """Otherwise the projection follows none of the shards whose rows the import makes."""
     both.run("", "DELETE FROM sharding_shard WHERE shard > 0")
     given = {"type_id": 1, "type": "shop.Cart", "by": "me", "action": "journal_importing"}
     with psycopg.connect(**both.params[""]) as follows, ThreadPoolExecutor(1) as pool:
