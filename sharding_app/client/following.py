@@ -27,6 +27,7 @@ from sharding_app.errors import (
     ShardingError,
     Unavailable,
 )
+from sharding_app.protocol.back_off import doubled
 from sharding_app.protocol.builtin_commands import EVENTS
 from sharding_app.protocol.call import LONGEST_SECONDS, Call
 from sharding_app.protocol.following import (
@@ -49,8 +50,6 @@ KEPT_BYTES = 512 * 1024
 """Newest events that a feed keeps for its subscriptions."""
 RETRY_SECONDS = 0.1
 RETRY_MAX_SECONDS = 2.0
-MOST_DOUBLINGS = 10
-"""Of a pause. A float ends at some thousand of them."""
 FULL_SECONDS = 5.0
 """Pause after a home has refused a question because too many wait there."""
 
@@ -113,10 +112,8 @@ class Hub:
                 if feed is not None and feed.silent_since is None:
                     feed.silent_since = time.monotonic()
                 full = isinstance(error, BufferFull)
-                doublings = min(failures, MOST_DOUBLINGS)
-                await self.pause(
-                    FULL_SECONDS if full else min(RETRY_SECONDS * 2.0**doublings, RETRY_MAX_SECONDS)
-                )
+                pause = FULL_SECONDS if full else doubled(RETRY_SECONDS, failures, RETRY_MAX_SECONDS)
+                await self.pause(pause)
 
     async def pause(self, seconds: float) -> None:
         """Let time pass, unless all of this ends."""

@@ -33,6 +33,7 @@ from sharding_app.entities.registry import registry
 from sharding_app.errors import BufferFull, Unavailable
 from sharding_app.live import rights, values
 from sharding_app.live.topics import Source, Topic, Unknown, key_of, read_token
+from sharding_app.protocol.back_off import doubled
 from sharding_app.redaction import may_quote, told
 
 logger = logging.getLogger("sharding.client")
@@ -654,7 +655,7 @@ def _current_ears() -> Ears | None:
 
 
 def _pause(failures: int) -> float:
-    pause = min(RETRY_SECONDS * 2.0 ** min(failures - 1, 30), RETRY_MAX_SECONDS)
+    pause = doubled(RETRY_SECONDS, failures - 1, RETRY_MAX_SECONDS)
     return pause * random.uniform(0.75, 1.25)  # noqa: S311 (no secret)
 
 

@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Literal, get_args
 
+from sharding_app.protocol.back_off import doubled
 from sharding_app.protocol.call import LONGEST_SECONDS
 
 Directive = Literal["restart", "resume", "stop", "escalate"]
@@ -73,7 +74,7 @@ class Supervision:
         """Return how long the n-th failure in a row keeps its entity away."""
         if failures < 2:
             return 0.0
-        return min(self.backoff_seconds * 2.0 ** min(failures - 2, 30), self.max_backoff_seconds)
+        return doubled(self.backoff_seconds, failures - 2, self.max_backoff_seconds)
 
 
 MAX_COUNTED = 10_000

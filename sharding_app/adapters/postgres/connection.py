@@ -33,6 +33,7 @@ from psycopg.pq import TransactionStatus
 
 from sharding_app.adapters.postgres.failed_database import NamedConnection
 from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.protocol.back_off import doubled
 from sharding_app.protocol.records import Backend, Lineage
 
 T = TypeVar("T")
@@ -449,7 +450,7 @@ class Line:
         the pause raise the same error again.
         """
         self._refused = " ".join(str(error).split()) or type(error).__name__
-        seconds = min(BACK_OFF_SECONDS * 2.0 ** min(self._failures, 8), BACK_OFF_MAX_SECONDS)
+        seconds = doubled(BACK_OFF_SECONDS, self._failures, BACK_OFF_MAX_SECONDS)
         self._failures += 1
         self._not_before = asyncio.get_running_loop().time() + seconds * (1 - secrets.randbelow(1000) / 2000)
 

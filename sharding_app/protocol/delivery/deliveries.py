@@ -41,6 +41,7 @@ from typing import Any
 
 import msgspec
 
+from sharding_app.protocol.back_off import doubled
 from sharding_app.protocol.delivery.memory import Memory
 from sharding_app.protocol.delivery.recurrence import decode, fire
 from sharding_app.protocol.transitions import transitions
@@ -116,10 +117,10 @@ class BackOff(msgspec.Struct, frozen=True):
     again_most_seconds: float = 60.0
 
     def pause(self, failures: int) -> float:
-        return min(self.first_seconds * 2.0 ** min(failures - 1, 40), self.most_seconds)
+        return doubled(self.first_seconds, failures - 1, self.most_seconds)
 
     def again(self, tries: int) -> float:
-        return min(self.again_seconds * 2.0 ** min(tries - 1, 40), self.again_most_seconds)
+        return doubled(self.again_seconds, tries - 1, self.again_most_seconds)
 
 
 Pair = tuple[str, str, str]

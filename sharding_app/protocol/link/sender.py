@@ -4,6 +4,7 @@
 
 from collections import deque
 
+from sharding_app.protocol.back_off import doubled
 from sharding_app.protocol.codec import encode_message
 from sharding_app.protocol.link.limits import MAX_RESEND_SECONDS, LinkLimits, MessageTooLarge
 from sharding_app.protocol.messages import AnyMessage, Deliver, OperatorRequest
@@ -264,7 +265,7 @@ class LinkSender:
     def _wait(self, doublings: int) -> float:
         measured = self.round_trip + 4 * self._variation + self.limits.ack_delay_seconds
         start = max(self.limits.resend_after_seconds, measured)
-        return float(min(start * 2 ** min(doublings, 10), MAX_RESEND_SECONDS))
+        return doubled(start, doublings, MAX_RESEND_SECONDS)
 
     # -- Silence -----------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ Contract:
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from sharding_app.protocol.back_off import doubled
 from sharding_app.protocol.projection.requests import (
     Change,
     Changes,
@@ -273,7 +274,7 @@ class _Work:
     def _fails(self, held: Held, error: str) -> Generator[Request, Any, None]:
         self.failed += 1
         failures = held.failures + 1
-        delay = min(self.limits.back_off * 2.0 ** (failures - 1), self.limits.back_off_max)
+        delay = doubled(self.limits.back_off, failures - 1, self.limits.back_off_max)
         parked = failures >= self.limits.failures
         yield PutHeld(held._replace(failures=failures, delay=delay, parked=parked, error=error, until=None))
 

@@ -28,6 +28,7 @@ from sharding_app.entities.staging import refuse_too_large
 from sharding_app.errors import ShardingError, Unavailable
 from sharding_app.ports.deliveries import Claim, MessageChanges, Page, Pending, ShardKey, Taking
 from sharding_app.ports.journal import Journal, JournalUnavailable, ShardsFenced
+from sharding_app.protocol.back_off import doubled
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.delivery.clock import ServerClock
 from sharding_app.protocol.delivery.deliveries import (
@@ -602,7 +603,7 @@ class Deliverer:
                     failures = 0
                 else:
                     failures += 1
-                    await asyncio.sleep(min(RETRY_SECONDS * 2.0 ** min(failures, 10), RETRY_MAX_SECONDS))
+                    await asyncio.sleep(doubled(RETRY_SECONDS, failures, RETRY_MAX_SECONDS))
         finally:
             self._reading = False
 

@@ -29,6 +29,7 @@ from sharding_app.ports.journal import (
     ShardsFenced,
     ShardsLocked,
 )
+from sharding_app.protocol.back_off import doubled
 from sharding_app.protocol.histogram import ROWS, Histogram
 from sharding_app.redaction import traceable
 from sharding_app.runtime.journal.backlog import RETRY_MAX_SECONDS, Backlog
@@ -326,7 +327,7 @@ def _resolve(commits: list[Commit], why: NotCommitted | None, detail: str = "") 
 
 def _pause(failures: int) -> float:
     """Return the pause after this many failures."""
-    return min(RETRY_SECONDS * 2.0 ** min(failures - 1, 10), RETRY_MAX_SECONDS)
+    return doubled(RETRY_SECONDS, failures - 1, RETRY_MAX_SECONDS)
 
 
 def _log(error: JournalUnavailable, rows: int) -> None:

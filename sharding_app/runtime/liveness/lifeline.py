@@ -23,6 +23,7 @@ from typing import Any, TypeVar, assert_never
 
 from sharding_app.ports.clock import Clock
 from sharding_app.ports.lifeline import LifelineSession, Pulse, SessionLost, SessionRefused
+from sharding_app.protocol.back_off import doubled
 from sharding_app.protocol.ids import Incarnation, Term
 from sharding_app.protocol.liveness.node_lease import Lease, LeaseChange
 from sharding_app.protocol.records import Backend
@@ -242,9 +243,7 @@ class Lifeline:
         A hundred nodes that have lost the server at the same moment must not come back at once
         while it starts, nor two of them together each time.
         """
-        longest = min(
-            self._settings.retry_seconds * 2.0 ** min(failures, 8), self._settings.retry_max_seconds
-        )
+        longest = doubled(self._settings.retry_seconds, failures, self._settings.retry_max_seconds)
         chance = self._settings.chance(self._incarnation, index, failures)
         return longest * (1 - chance / 2)
 

@@ -23,6 +23,7 @@ from sharding_app.entities.sharding.workers import ShardedDaemonProcess
 from sharding_app.errors import ProjectionError
 from sharding_app.ports.projections import HandlerFailed, NotReady, Part, Refused
 from sharding_app.protocol.allocation.workers import WORKERS
+from sharding_app.protocol.back_off import doubled
 from sharding_app.protocol.journals import CLUSTERS_OWN, PROJECTION_WORKERS
 
 logger = logging.getLogger("sharding.projection")
@@ -34,8 +35,6 @@ CAREFUL_TURNS = 20
 """Turns after a failure in which events are handled one by one."""
 RETRY_SECONDS = 0.2
 RETRY_MAX_SECONDS = 5.0
-MOST_DOUBLINGS = 10
-"""Of a pause. A float ends at some thousand of them."""
 REFUSED_SECONDS = 10.0
 """Pause of a projection that an operator has to set right."""
 
@@ -133,8 +132,7 @@ class Work:
 
     def _back_off(self) -> float:
         self._failures += 1
-        doublings = min(self._failures - 1, MOST_DOUBLINGS)
-        return min(RETRY_SECONDS * 2.0**doublings, RETRY_MAX_SECONDS)
+        return doubled(RETRY_SECONDS, self._failures - 1, RETRY_MAX_SECONDS)
 
 
 class PartWorker(Worker):
