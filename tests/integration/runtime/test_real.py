@@ -242,7 +242,7 @@ def test_a_held_row_holds_up_its_command_alone_while_the_shard_moves() -> None:
 def test_a_caller_learns_who_holds_the_row_that_its_command_waits_for() -> None:
     Club.ref("late").sync.join("first")
     with ThreadPoolExecutor(2) as pool, held_row("held"):
-        patience = 4 * SLACK
+        patience = 6  # PostgreSQL ends the wait for the row after ten seconds (TRANSACTION_LOCK_TIMEOUT)
         waiting = pool.submit(lambda: Club.ref("late", timeout=patience).sync.join_and_touch("row", "held"))
         until(a_row_is_waited_for, 4, "the first command is at work")
         behind = pool.submit(lambda: Club.ref("late", timeout=patience).sync.join("second"))
