@@ -393,19 +393,18 @@ class Command(LastCommit):
             if self.is_current():
                 self.services.owner.fenced(self.slot)
             return
+        changes = changes_messages(self.message, staging)
+        if changes and needs_time(staging) and self.is_current():
+            await self.services.owner.know_server_time()
         if not self.is_current():
             self._abandon(ran=True)
             return
-        if changes_messages(self.message, staging) or staging.after_commit:
+        if changes or staging.after_commit:
             self.staged = staging
-            if needs_time(staging):
-                await self.services.owner.know_server_time()
-            if self.services.is_memory and changes_messages(self.message, staging):
-                await self._to_its_end(self._store_without_events(staging))
-                return
-        if (
-            self.steps or staging.in_transaction or changes_messages(self.message, staging)
-        ) and not staging.records:
+        if self.services.is_memory and changes:
+            await self._to_its_end(self._store_without_events(staging))
+            return
+        if (self.steps or staging.in_transaction or changes) and not staging.records:
             staging.records = [self._last_word()]
         if staging.in_transaction:
             await self._to_its_end(self._commit_together(staging))
@@ -1016,13 +1015,13 @@ class Command(LastCommit):
             self._abandon()
         elif error.why is NotCommitted.TAKEN:
             self._was_taken(error.early)
-            owner.reload(slot)
+            self._rebuild(0.0)
         elif error.why is NotCommitted.MARKED:
             self._was_marked()
-            owner.reload(slot)
+            self._rebuild(0.0)
         else:
             self.fail(self._error(error.why, error.detail))
-            owner.reload(slot)
+            self._rebuild(0.0)
 
     def _raised(self, error: BaseException, *, staged: bool) -> bool:
         """Fail with the handler's error. True: the object may stay (until its entity stops)."""
@@ -1096,7 +1095,10 @@ class Command(LastCommit):
             self.phase = OVER  # whatever it was
             self.services.replies.fail(self.source, self.message, failed)
         if self.is_current() and not self.slot.is_gone:
-            self.services.owner.reload(self.slot)
+            if self.slot.tail is self:  # what follows its own outcome may never be told of it
+                self.services.owner.reload(self.slot)
+            else:
+                self._rebuild(0.0)
 
 
 def _is_alone(changes: MessageChanges) -> bool:
