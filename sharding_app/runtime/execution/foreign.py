@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from sharding_app.errors import PartiallyApplied, Rejected, ShardingError, Unavailable
+from sharding_app.errors import PartiallyApplied, Rejected, ShardingError, Unavailable, to_wire
 from sharding_app.ports.journal import Journal, JournalUnavailable
 from sharding_app.protocol.delivery.foreign import Standing, before_the_handler
 from sharding_app.protocol.delivery.outcome import NOT_PARKED, TAKEN, Outcome
@@ -126,6 +126,10 @@ class ForeignMessages:
             # A bug ends one question. Those that came meanwhile are asked all the same.
             goes_on = journal in self._batches
             raise
+        except BaseException:
+            if (late := self._batches.pop(journal, None)) is not None:
+                late.answer.cancel()
+            raise
         finally:
             if goes_on:
                 self._spawn(self._ask(journal))
@@ -145,13 +149,13 @@ class ForeignMessages:
         try:
             marks = await self._journal.marked([found])
         except JournalUnavailable as lost:
-            text = f"{error.message}; an earlier delivery may have taken effect, and the journal does not answer: {lost}"
+            text = f"{to_wire(error).message}; an earlier delivery may have taken effect, and the journal does not answer: {lost}"
             return Unavailable(text, code="fate_unknown")
         partial = marks.get(found)
         if partial is False:
             return TAKEN
         if partial or isinstance(error, PartiallyApplied):
-            return PartiallyApplied(error.message, params={**error.params, NOT_PARKED: True})
+            return PartiallyApplied(to_wire(error).message, params={**error.params, NOT_PARKED: True})
         return error
 
 

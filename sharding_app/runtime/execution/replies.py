@@ -79,7 +79,11 @@ class Replies:
         self, foreign: ForeignMessages, source: Incarnation, message: Deliver, error: ShardingError
     ) -> None:
         """Fail a message whose row lies in another journal, or answer that it has taken effect."""
-        judged = await foreign.judged(message, error)
+        try:
+            judged = await foreign.judged(message, error)
+        except Exception:
+            self._fail(source, message, Unavailable("its outcome could not be read", code="fate_unknown"))
+            raise
         if isinstance(judged, ShardingError):
             self._fail(source, message, judged)
         else:

@@ -24,6 +24,7 @@ from sharding_app.protocol.messages import Deliver, Delivery
 from sharding_app.runtime.delivery.rows import kind_of
 from sharding_app.runtime.execution import foreign
 from sharding_app.runtime.execution.foreign import ForeignMessages
+from tests.unit.runtime.execution.nasty import ERRORS
 
 pytestmark = pytest.mark.asyncio
 
@@ -232,3 +233,30 @@ async def test_a_rejection_that_the_targets_home_has_told_is_final_at_once() -> 
     assert kind_of(from_wire(*to_wire(SoldOut("not now"))), among_others=True).name == "REJECTED"
     assert kind_of(SoldOut("not now"), among_others=True).name == "UNJUDGED"
     assert kind_of(SoldOut("not now"), among_others=False).name == "REJECTED"
+
+
+async def test_a_question_that_is_cancelled_holds_up_no_later_one() -> None:
+    class Cancels(Rows):
+        async def standing(self, messages: Any, *, secured: bool = False) -> Any:
+            found = await super().standing(messages, secured=secured)
+            if len(self.asked) == 1:
+                raise asyncio.CancelledError
+            return found
+
+    rows = Cancels("a", "b")
+    found = made(Rows(), b=rows)
+    rows.answers.clear()
+    first = asyncio.ensure_future(found.look(message("a"), "b"))
+    await asyncio.sleep(0.01)
+    second = asyncio.ensure_future(found.look(message("b"), "b"))
+    await asyncio.sleep(0.01)
+    rows.answers.set()
+    await asyncio.wait([first])
+    await asyncio.wait([second], timeout=1)
+    assert second.done()
+
+
+async def test_a_refusal_without_a_text_is_judged() -> None:
+    here = Rows()
+    here.error = JournalUnavailable("away")
+    assert isinstance(await made(here).judged(message("a"), ERRORS["mute_text"]()), Unavailable)
