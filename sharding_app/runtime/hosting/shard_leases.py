@@ -98,7 +98,7 @@ class LeaseKeeper:
                     if self._check_name in await self._leases.acquire([self._check_name]):
                         await self._leases.release([self._check_name])
             except RAISED as error:
-                if _is_our_end(error, task):
+                if _is_our_end(error, task) or (task is not None and task.cancelling()):
                     raise
                 self._failed(error)
                 await asyncio.sleep(self._terms.retry_seconds)

@@ -77,6 +77,30 @@ async def test_a_request_that_an_arbiter_has_cancelled_is_made_again() -> None:
     assert running.cancelled(), "its own end is none of the arbiter's"
 
 
+class Converts:
+    """An arbiter whose client makes an error of its own of a cancellation."""
+
+    async def acquire(self, names: Any) -> Any:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            raise OSError("interrupted") from None
+
+    renew = release = acquire
+
+    async def close(self) -> None: ...
+
+
+async def test_the_look_for_an_arbiter_ends_with_its_node() -> None:
+    leases: Any = Converts()
+    keeper = LeaseKeeper(leases, TERMS, asyncio.get_running_loop().time, "check")
+    running = asyncio.ensure_future(keeper.run())
+    await asyncio.sleep(0.05)
+    running.cancel()
+    done, _ = await asyncio.wait([running], timeout=3)
+    assert done
+
+
 async def test_an_arbiter_that_raises_at_its_end_ends_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
     async def close(_: object) -> None:
         raise LookupError("closed already")
