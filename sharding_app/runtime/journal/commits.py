@@ -157,11 +157,13 @@ class LastCommit(Commit):
                 self.committed()
             else:
                 self.not_committed(why, detail)
-            if self.followers is not None:
-                for follower in self.followers:
-                    follower(why)
         finally:
-            self.is_resolved = True
+            # What follows must not wait for ever behind an error in the outcome of this command.
+            try:
+                for follower in self.followers or ():
+                    _tell(follower, why)
+            finally:
+                self.is_resolved = True
 
     def committed(self) -> None:
         raise NotImplementedError
@@ -206,6 +208,19 @@ class StepFailed(Exception):
         self.why = why
         self.detail = detail
         self.early = early
+
+
+def _tell(follower: Follower, why: NotCommitted | None) -> None:
+    try:
+        follower(why)
+    except MemoryError:
+        raise  # nothing here can be relied on any more: the node ends
+    except BaseException as error:
+        logger.error(
+            "a bug: what follows a commit failed",
+            exc_info=traceable(error),
+            extra={"action": "internal_error"},
+        )
 
 
 def tell_committed(on_commit: OnCommit, rows: Sequence[EventRow]) -> None:

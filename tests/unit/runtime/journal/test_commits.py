@@ -60,3 +60,19 @@ def test_one_whose_consequences_fail_is_over_too() -> None:
     with pytest.raises(ValueError, match="a bug"):
         last.resolved(NotCommitted.SUPERSEDED, "a bug")
     assert last.is_resolved
+
+
+def test_what_follows_is_told_behind_an_error_in_the_outcome() -> None:
+    last = a_slot().tail
+    assert last is not None
+    told: list[NotCommitted | None] = []
+
+    def fails(why: NotCommitted | None) -> None:
+        raise ValueError("another bug")
+
+    for follower in (told.append, fails, told.append):
+        last.follow(follower)
+    with pytest.raises(ValueError, match="a bug"):
+        last.resolved(NotCommitted.FENCED, "a bug")
+    assert told == [NotCommitted.FENCED] * 2
+    assert last.is_resolved
