@@ -38,7 +38,7 @@ class NodeParts(Protocol):
     valid_since: float
     "Time at which it was valid first."
     asked_to_leave: asyncio.Event
-    "Set when an operator wants this process to end."
+    "Set when an operator wants this process to end, or it has begun to."
     all_stops: bool
     "The whole cluster is to stop: nothing is handed over any more."
     coordinator: CoordinatorShell | None

@@ -174,6 +174,7 @@ class Node(Process):
     async def stop(self, timeout: float = 30.0) -> None:
         """Leave in order: resign as the coordinator, hand the shards off, then go."""
         deadline = self.ports.clock.now() + timeout
+        self.asked_to_leave.set()  # it takes no shards again, whatever an operator asks for now
         if self.state in ("up", "leaving") and not self.ended.done():
             self.log("node_leaving", "node %s leaves", self.config.name)
             try:

@@ -239,7 +239,10 @@ class Process:
         client, now = self.region_client, self.ports.clock.now()
         for message in messages:
             if type(message) is Answer:
-                client.answered(source, message, now)
+                try:
+                    client.answered(source, message, now)
+                except Exception as error:  # noqa: BLE001  (the other messages of the frame are for others)
+                    self._undelivered(message, error)
             elif type(message) is Deliver:
                 envelopes.append(message)
             else:
@@ -248,9 +251,7 @@ class Process:
                         if not client.receive(source, word):
                             self.control(source, word)
                     except Exception as error:  # noqa: BLE001  (the other messages of the frame are for others)
-                        self.links.undeliverable(word, error)
-                        if out_of_memory(error):
-                            self.fail()
+                        self._undelivered(word, error)
         if envelopes:
             try:
                 self.envelopes(source, envelopes)
@@ -258,6 +259,11 @@ class Process:
                 if out_of_memory(error):
                     self.fail()
                 raise
+
+    def _undelivered(self, message: AnyMessage, error: Exception) -> None:
+        self.links.undeliverable(message, error)
+        if out_of_memory(error):
+            self.fail()
 
     def envelopes(self, source: Incarnation, envelopes: list[Deliver]) -> None:
         """Hand all envelopes back: nothing lives in a proxy."""

@@ -99,3 +99,16 @@ async def test_a_node_without_keys_says_so_at_each_start(caplog: pytest.LogCaptu
         assert answer is not None
         assert not answer.ok
         assert not node.asked_to_leave.is_set()
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_is_about_to_end_takes_no_shards_again() -> None:
+    async with MemoryCluster([], nodes=2) as cluster:
+        node = cluster.nodes["node2"]
+        for action, ok in (("drain", True), ("shutdown", True), ("undrain", False)):
+            answer = await cluster.client.queries.operate(
+                node.incarnation, OperatorRequest(0, action, by="root")
+            )
+            assert answer is not None
+            assert answer.ok is ok
+        assert node.state == "leaving"
