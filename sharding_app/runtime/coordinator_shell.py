@@ -76,9 +76,9 @@ QUICK_LOOK_SECONDS = 0.01
 QUICK_FOR_SECONDS = 0.5
 RETRY_SECONDS = 0.1
 REREAD_SECONDS = 0.5
+"""Between attempts to read the further journals after a failover."""
 MOST_EARLY = 10_000
 """Messages that are kept until the rows are read."""
-"""Between attempts to read the further journals after a failover."""
 
 MOST_CHANGES = 2000
 """Limit for one statement. The shards of a hundred dead nodes are written and announced in

@@ -192,7 +192,7 @@ class Beside:
             return
         handler = execution.commands[message.command]
         try:
-            args = handler.decode(message.args)
+            args, staging = handler.decode(message.args), entity._sharding_staging
         except RAISED as raised:
             failed = (
                 raised
@@ -204,7 +204,7 @@ class Beside:
         watch.running = (message.type, handler.name)
         token = call_chain.enter((message.chain, message.type, slot.id))
         error: ShardingError | None = None
-        value, staging = b"", entity._sharding_staging
+        value = b""
         try:
             entity._sharding_staging = None
             value = handler.encode_result(handler.function(entity, *args))
