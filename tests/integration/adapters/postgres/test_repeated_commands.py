@@ -114,6 +114,16 @@ class Watched:
             with pytest.raises(psycopg.OperationalError):
                 work.result(SECONDS)
 
+    def has_ended(self, purpose: str) -> None:
+        """Wait until the server has ended the sessions of a command that is over. They delete their
+        temporary tables, which waits for the standby too.
+        """
+        until = time.monotonic() + SECONDS
+        there = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE %s"
+        while sql(self.params, there, f"%/{purpose}"):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
     def secures(self, work: Callable[[], Any]) -> Future[Any]:
         """Begin work without the standby, and cancel each of its waits up to that of `secure`."""
         self.pair.cut()
@@ -312,6 +322,7 @@ def test_a_move_is_taken_back_once_the_standby_has_lost_its_copy(
     while next(moving).name != "copied":
         pass
     moving.close()
+    watched.has_ended("moving")
     noted = "SELECT FROM sharding_move WHERE step <> 'moved'"
     assert sql(two.own, noted)
 
