@@ -29,6 +29,7 @@ from tests.simulation.planted import planted, takes_its_place
 MORE = 30
 """Seeds that are tried where the known one finds nothing any more, or none is known."""
 LEASES = "tests/simulation/test_leases.py"
+BYTES = "tests/simulation/test_bytes.py"
 BY_ITSELF = {
     "fence_is_not_held": (
         "tests/simulation/test_planted.py",
@@ -38,6 +39,8 @@ BY_ITSELF = {
         "tests/simulation/test_planted.py",
         "test_a_commit_in_doubt_is_not_judged_without_the_right_to_end_its_session",
     ),
+    "link_without_limit_of_bytes": (BYTES, "test_a_link_of_too_many_bytes_is_found"),
+    "region_without_limit_of_bytes": (BYTES, "test_a_region_of_too_many_bytes_is_found"),
     "lease_is_left_to_timers": (LEASES, "test_a_holder_that_was_frozen_and_does_not_look_is_found"),
     "lease_loss_is_not_told": (LEASES, "test_a_taken_lease_finds_a_holder_that_does_not_stop"),
     "lease_never_over": (LEASES, "test_a_holder_that_goes_on_for_longer_is_found"),

@@ -37,6 +37,7 @@ from sharding_app.protocol.ids import EntityId, Epoch, Incarnation, ShardId, Sha
 from sharding_app.protocol.messages import Answer, AnyMessage, Done, Failed, HandBack
 from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import Lineage, ShardRow
+from sharding_app.protocol.region import OVERHEAD_BYTES
 from sharding_app.testing.simulation import closings, promises
 from sharding_app.testing.simulation.archives import Archives
 from sharding_app.testing.simulation.clients import MUST_FAIL
@@ -56,7 +57,7 @@ from sharding_app.testing.simulation.stubborn import Stubborn
 from sharding_app.testing.simulation.tails import Tails
 from sharding_app.testing.simulation.timers import Timers
 from sharding_app.testing.simulation.trace import Trace
-from sharding_app.testing.simulation.virtual_node import DRIFT, LINKS, REGION, WINDOW_SECONDS
+from sharding_app.testing.simulation.virtual_node import DRIFT, LINKS, MAILBOX, REGION, WINDOW_SECONDS
 from sharding_app.testing.simulation.workers import WorkerChecker
 
 if TYPE_CHECKING:
@@ -974,17 +975,16 @@ class Witness:
         """Check promise 9 for what waits at entities. A command that had its turn and could not
         begin is put back, beside a full mailbox.
         """
-        most = node.config.mailbox_size + 1
+        most = MAILBOX + 1
         for host in all_hosts(node):
             beside = host.execution.beside
             if beside is not None and beside.most_waiting > most:
                 detail = f"{beside.most_waiting} answers wait for a commit"
                 raise PromiseBroken(9, "memory_is_bounded", detail, host.type.name)
             for shard in host.shards.values():
-                limit = shard.mailbox_limit + 1
                 for slot in shard.slots.values():
                     mailbox = slot.mailbox
-                    if mailbox is not None and len(mailbox) > limit:
+                    if mailbox is not None and len(mailbox) > most:
                         raise PromiseBroken(9, "memory_is_bounded", f"{len(mailbox)} in a mailbox", slot.id)
 
     def _memory_is_bounded(self, asking: AskingProcess) -> None:
@@ -992,22 +992,27 @@ class Witness:
         calls: dict[str, tuple[int, int]] = {}
         for pending in asking.region_client.pending.values():
             number, size = calls.get(pending.call.type, (0, 0))
-            calls[pending.call.type] = number + 1, size + pending.size
-        most = REGION.max_bytes + max(
-            (each.size for each in asking.region_client.pending.values()), default=0
-        )
+            calls[pending.call.type] = number + 1, size + len(pending.call.args) + OVERHEAD_BYTES
         for name, (number, size) in calls.items():
-            if number > REGION.max_calls or size > most:
+            if number > REGION.max_calls or size > REGION.max_bytes:
                 raise PromiseBroken(
                     9, "memory_is_bounded", f"a region of {name} holds {number} commands, {size} bytes"
                 )
         for peer, line in asking.links._tasks.items():
-            link = line.link.statistics()
-            if link.queued_messages > LINKS.max_queue_messages or link.held_frames > LINKS.window_frames:
+            sender, receiver = line.link._sender, line.link._receiver
+            queued = [*sender.others.items, *sender.deliveries.items]
+            size, held = sum(map(len, queued)), sum(size for _, size in receiver.held.values())
+            if (
+                len(queued) > LINKS.max_queue_messages
+                or size > LINKS.max_queue_bytes
+                or len(receiver.held) > LINKS.window_frames
+                or held > LINKS.window_bytes
+            ):
                 raise PromiseBroken(
                     9,
                     "memory_is_bounded",
-                    f"the link to {peer} holds {link.queued_messages} messages, {link.held_frames} frames",
+                    f"the link to {peer} holds {len(queued)} messages of {size} bytes,"
+                    f" and {len(receiver.held)} frames of {held} bytes",
                 )
 
     def name_of(self, type_id: int) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
+import msgspec
+
 from sharding_app.ports.transport import TransportError
 from sharding_app.protocol import deadlock
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.deadlock import Circle, Standing
 from sharding_app.protocol.direct import handshake
-from sharding_app.protocol.ids import Incarnation
+from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
 from sharding_app.protocol.link.link import Link
 from sharding_app.protocol.link.receiver import LinkReceiver
 from sharding_app.protocol.link.sender import LinkSender
@@ -116,12 +118,33 @@ def _takes_any_number(real: Any) -> Any:
     return submit
 
 
+def _takes_any_bytes(real: Any) -> Any:
+    def submit(self: RegionRoutes, pending: PendingCall, now: float) -> bool:
+        size, self.bytes = self.bytes, -1_000_000
+        taken = real(self, pending, now)
+        self.bytes += 1_000_000 + size
+        return bool(taken)
+
+    return submit
+
+
 def _queues_any_number(real: Any) -> Any:
     def put(self: LinkSender, message: AnyMessage, *more: Any) -> bool:
         queued, self.queued = self.queued, 0
         taken = real(self, message, *more)
         self.queued += queued
         return bool(taken)
+
+    return put
+
+
+def _queues_any_bytes(real: Any) -> Any:
+    def put(self: LinkSender, message: AnyMessage, *more: Any) -> bool:
+        limits, self.limits = self.limits, msgspec.structs.replace(self.limits, max_queue_bytes=1_000_000)
+        try:
+            return bool(real(self, message, *more))
+        finally:
+            self.limits = limits
 
     return put
 
@@ -199,6 +222,14 @@ def _no_limit(real: Any) -> Any:
             self.mailbox_limit = limit
 
     return deliver
+
+
+def _mailboxes_of_any_size(real: Any) -> Any:
+    def start(self: ShardLife, number: ShardId, epoch: Epoch, *, uses_messages: bool = False) -> bool:
+        self._mailbox_limit = 1_000_000
+        return bool(real(self, number, epoch, uses_messages=uses_messages))
+
+    return start
 
 
 def _ids_of_one_process(real: Any) -> Any:
@@ -346,6 +377,9 @@ DELIVERY: dict[str, Mistake] = {
     "tells_go_nowhere": Mistake((8,), Outbox, "_put", _tells_go_nowhere),
     "region_without_limit": Mistake((9,), RegionRoutes, "submit", _takes_any_number),
     "link_without_limit": Mistake((9,), LinkSender, "put", _queues_any_number),
+    "region_without_limit_of_bytes": Mistake((9,), RegionRoutes, "submit", _takes_any_bytes),
+    "link_without_limit_of_bytes": Mistake((9,), LinkSender, "put", _queues_any_bytes),
+    "mailboxes_of_any_size": Mistake((9,), ShardLife, "start", _mailboxes_of_any_size),
     "waiting_in_a_link_counts_for_nothing": Mistake((5,), Link, "_times_are_ours", _arrives_as_new),
     "unknown_told_as_not_begun": Mistake((3,), Replies, "refuse", _never_taken),
     "unknown_told_as_full": Mistake((3,), Refusals, "timed_out", _late_is_full),
