@@ -69,6 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     promises = MISTAKES[options.name].promises
+    if MISTAKES[options.name].changes_a_stand_in:
+        print(f"{options.name} changes a stand-in of the simulation, and no code that a real node runs.")
     for seed in range(options.seed, options.seed + options.seeds):
         nodes = options.nodes or 3 + seed % 3
         with planted(options.name):

@@ -1,4 +1,6 @@
-"""Planted mistakes, by subject. Each takes one guard out of the real machines, shells or tables."""
+"""Planted mistakes, by subject. Each takes one guard out of the real machines and shells, or out of
+the tables in memory that stand for PostgreSQL (`Mistake.changes_a_stand_in`).
+"""
 
 from tests.simulation.mistakes.closings import CLOSINGS
 from tests.simulation.mistakes.delivery import DELIVERY

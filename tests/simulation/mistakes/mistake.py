@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+STAND_INS = ("sharding_app.adapters.memory.", "sharding_app.testing.simulation.")
+
 
 class Mistake(NamedTuple):
     """A guard that is left out or turned around. `promises`: one of them should be found broken."""
@@ -16,6 +18,14 @@ class Mistake(NamedTuple):
     "Given the real attribute, returns its replacement."
     direct: bool = False
     "It takes direct connections to find it."
+
+    @property
+    def changes_a_stand_in(self) -> bool:
+        """Whether it changes what stands for PostgreSQL or for a process in the simulation. Such a
+        mistake shows that the judge sees what a server could do wrong. It is none of the engine's.
+        """
+        module: str = getattr(self.where, "__module__", "") or self.where.__name__
+        return module.startswith(STAND_INS)
 
 
 def nothing(*args: object, **kwargs: object) -> None:

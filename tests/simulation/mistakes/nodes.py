@@ -48,8 +48,8 @@ def _freed_locks_mean_death(real: Any) -> Any:
 
 def _needs_a_coordinator(real: Any) -> Any:
     def may_handle(self: Node) -> bool:
-        pulse = getattr(self.lifeline, "pulse", None)
-        return bool(real(self)) and (pulse is None or pulse.coordinator_locked)
+        was_coordinator = self.locator.coordinator == self.incarnation
+        return bool(real(self)) and (self.coordinator is not None or not was_coordinator)
 
     return may_handle
 
@@ -126,7 +126,7 @@ NODES: dict[str, Mistake] = {
     "second_look_off": Mistake((2,), Node, "may_send", lambda _: yes),
     "resume_on_greater_epoch": Mistake((1, 2, 7), NodeMembership, "compare", _looks_at_no_row),
     "dead_at_once_after_restart": Mistake((2,), Membership, "judge", _freed_locks_mean_death),
-    "needs_a_coordinator": Mistake((6, 8, 10), Node, "may_handle", _needs_a_coordinator),
+    "needs_a_coordinator": Mistake((6,), Node, "may_handle", _needs_a_coordinator),
     "silent_for_two_ttl": Mistake((13,), Membership, "_together", lambda _: no),
     "objects_outlive_their_server": Mistake((2, 3, 4, 5), NodeHost, "give_up_stored", lambda _: nothing),
     "row_stays_wrong": Mistake((10,), NodeMembership, "mend", lambda _: async_nothing),
