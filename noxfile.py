@@ -64,6 +64,13 @@ def simulate(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def plants(session: nox.Session) -> None:
+    """Plant every mistake that a seed of the simulation finds, each with its seed."""
+    os.environ["ACCEPTANCE_SECONDS"] = "20"
+    run(session, "-m", "pytest", "-q", "-n", WORKERS, "tests/simulation/test_planted.py")
+
+
+@nox.session(venv_backend="none")
 def bench(session: nox.Session) -> None:
     """Measure this machine (arguments: those of sharding_bench)."""
     run(session, "manage.py", "sharding_bench")
