@@ -63,6 +63,13 @@ def _lets_any_epoch_take(real: Any) -> Any:
     return take
 
 
+def _is_at_home(_: Any) -> Any:
+    async def at_home(self: TypeHost, slot: Any) -> bool:
+        return True
+
+    return at_home
+
+
 def _asks_the_cluster(real: Any) -> Any:
     async def at_home(self: TypeHost, slot: Any) -> bool:
         shard = slot.shard
@@ -203,6 +210,7 @@ JOURNALS: dict[str, Mistake] = {
     "a_journal_is_not_taken": Mistake((8, 10, 14), JournalPart, "take", _takes_nothing),
     "lost_takes_stay_lost": Mistake((10, 18), NodeHost, "take_again", lambda _: async_nothing),
     "a_journals_lineage_is_not_looked_at": Mistake((1, 2, 3, 4), NodeHost, "give_up", lambda _: nothing),
+    "fenced_queries_ask_no_row": Mistake((2,), TypeHost, "at_home", _is_at_home),
     "only_the_cluster_says_who_is_home": Mistake((2,), TypeHost, "at_home", _asks_the_cluster),
     "appends_to_the_wrong_journal": Mistake((1,), JournalPart, "__init__", _appends_to_the_first),
     "shards_stop_in_one_journal": Mistake((2,), ShardLife, "__init__", _forgets_who_was_stopped),
