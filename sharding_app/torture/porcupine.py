@@ -76,3 +76,15 @@ def check(program: Path, calls: Iterable[Call], place: Path) -> Verdict:
     if verdict.illegal:
         raise Disagreement(f"Porcupine finds no order for the calls of {', '.join(verdict.illegal[:6])}")
     return verdict
+
+
+def opinion(program: Path, calls: Iterable[Call], place: Path) -> str:
+    """Return the program's answer on a history that our own judge has found wrong, in words."""
+    try:
+        verdict = judge(program, calls, place)
+    except (Disagreement, OSError, ValueError, subprocess.SubprocessError) as error:
+        return f"Porcupine cannot judge it: {error}"
+    if verdict.illegal:
+        return f"Porcupine finds no order either for the calls of {', '.join(verdict.illegal[:6])}"
+    undecided = f", and {len(verdict.undecided)} undecided" if verdict.undecided else ""
+    return f"Porcupine finds an order for the calls of {verdict.linearizable} entities{undecided}"

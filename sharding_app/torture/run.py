@@ -13,7 +13,7 @@ from statistics import median
 import msgspec
 
 from sharding_app.torture.mixed import Mixed
-from sharding_app.torture.porcupine import Disagreement, check
+from sharding_app.torture.porcupine import Disagreement, check, opinion
 from sharding_app.torture.processes import NotInTime
 from sharding_app.torture.scenario import Broken, Report
 
@@ -106,6 +106,8 @@ def go_on(
         run.passed = True
     except (Broken, NotInTime, Disagreement) as error:
         totals.broken = str(error)
+        if porcupine is not None and isinstance(error, Broken):
+            totals.broken += f"\n{opinion(porcupine, run.calls(), run.place)}"
     totals.seconds = time.monotonic() - began
     totals.faults = dict(Counter(mixed.counts))
     totals.handled, totals.successions = run.registry.handled, run.registry.successions
