@@ -18,7 +18,7 @@ import redis
 from sharding_app import InvalidCall, NotSerializable, ShardingError
 from tests.badinput.app.entities import Ledger
 from tests.security.conftest import KEY, PRODUCTION
-from tests.support.live import Live, Program, until
+from tests.support.live import Live, Program, look_again, until
 
 SECRET = "4111-1111-1111-1111"
 Heard = list[tuple[bytes, bytes]]
@@ -105,7 +105,7 @@ def test_no_secret_and_no_payload_is_said(
         for channel, data in list(heard):
             speaker.publish(channel, data[:-1] + b"!")
         assert ledger.total() == 1
-    status = live.manage("sharding_status", "--json", seconds=60.0, **PRODUCTION)
+    status = look_again(live.manage, "sharding_status", "--json", seconds=60.0, **PRODUCTION)
     assert status.returncode == 0, status.stderr
     said = "\n".join([node.text, caplog.text, status.stdout, status.stderr, *map(str, errors)])
     secrets = {SECRET, KEY, urlsplit(live.database_url).password, urlsplit(live.redis_url).password}

@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = "tests.badinput.settings"
 """The demo site, and entities that do what they should not."""
 UP_SECONDS = 60.0
+LOOK_SECONDS = 30.0
 
 
 def until(condition: Callable[[], Any], seconds: float, what: str) -> Any:
@@ -42,6 +43,18 @@ def until(condition: Callable[[], Any], seconds: float, what: str) -> Any:
             raise AssertionError(f"not within {seconds:g} s: {what}")
         time.sleep(0.05)
     return found
+
+
+def look_again(
+    manage: Callable[..., subprocess.CompletedProcess[str]], *arguments: str, **more: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a command that asks the nodes, for some time again while it finds a problem: a node on a
+    busy machine may be too late for one look. Return the last look.
+    """
+    deadline = time.monotonic() + LOOK_SECONDS * SLACK
+    while (done := manage(*arguments, **more)).returncode and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return done
 
 
 def running(pid: int) -> bool:

@@ -15,13 +15,15 @@ import redis
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.acceptance.commands.terminal import on_terminal
-from tests.support.live import Live, until
+from tests.support.live import Live, look_again, until
 
 BUY = "from project.shop.entities import Cart\nfor n in range(20): Cart.ref(f'doctor-{n}').sync.add('book')"
 TYPE = """
 INSERT INTO sharding_type (name, kind, number_of_shards, extractor, hash_version, role, store_mode)
 VALUES ('shop.Cart', 'event sourced', 10, '', 'crc32-1', '', 'postgres')
 """
+LATE = {"sharding.D167", "sharding.D179"}
+"""What is found where the only node does not answer within a second."""
 SOUND: dict[str, Any] = {"TEST_SHARDING": json.dumps({"KEYS": ["a key of sixteen bytes and more"]})}
 
 
@@ -33,6 +35,19 @@ def doctor(live: Live, **more: Any) -> tuple[int, dict[str, dict[str, str]]]:
     # The tests' own role is a superuser, and everybody may connect.
     assert {problems.pop(each)["severity"] for each in ("D129", "D130") if each in problems} <= {"note"}
     return answer.returncode, problems
+
+
+def answered(live: Live, **more: Any) -> tuple[int, dict[str, dict[str, str]]]:
+    """What it finds once each node has answered it within a second. On a busy machine one may be
+    too late for one look.
+    """
+
+    def in_time() -> tuple[int, dict[str, dict[str, str]]] | None:
+        found = doctor(live, **more)
+        return None if "D167" in found[1] else found
+
+    found: tuple[int, dict[str, dict[str, str]]] = until(in_time, 30, "each node answers within a second")
+    return found
 
 
 def run(live: Live, query: str) -> None:
@@ -48,9 +63,9 @@ def test_a_sound_cluster_and_what_becomes_of_it(live_tables: Live) -> None:
         node.wait_line("^node one is up$")
         bought = live.manage("shell", "-v0", "-c", BUY, **SOUND)
         assert bought.returncode == 0, bought.stderr
-        assert doctor(live, **SOUND) == (0, {})
-        answer = live.manage("sharding_doctor", **SOUND)
-        assert answer.returncode == 0
+        assert answered(live, **SOUND) == (0, {})
+        answer = look_again(live.manage, "sharding_doctor", **SOUND)
+        assert answer.returncode == 0, answer.stdout
         assert set(re.findall(r"D\d{3}", answer.stdout)) == {"D129", "D130"}, "notes on the tests' own role"
         assert "sampling the journal of shop.Cart\n" in answer.stderr
         assert "\x1b" not in answer.stdout + answer.stderr
@@ -70,7 +85,7 @@ def test_a_sound_cluster_and_what_becomes_of_it(live_tables: Live) -> None:
             stranger.subscribe(f"sharding.{cluster}.n-stranger")
             # The project here has other settings than the cluster, and another key.
             other = json.dumps({"KEYS": ["another key that is long enough"], "NUMBER_OF_SHARDS": 7})
-            code, found = doctor(live, **SOUND)
+            code, found = answered(live, **SOUND)
             assert (code, set(found)) == (1, {"D192", "D145"})
             assert "n-stranger" in found["D145"]["what"]
             shown = live.manage("sharding_doctor", **SOUND).stdout
@@ -183,16 +198,18 @@ def test_beside_direct_links_a_redis_that_is_away_is_no_outage(live_tables: Live
 
         def says_so() -> bool:
             answer = without.manage("sharding_status", "--json", **SOUND)
-            assert answer.returncode == 0, answer.stdout
             status.update(json.loads(answer.stdout))
-            return bool(status["notes"])
+            assert status["healthy"] == (answer.returncode == 0)
+            # On a busy machine it may be too late for one look. Nothing else may be wrong.
+            assert {each["id"] for each in status["problems"]} <= LATE, answer.stdout
+            return status["healthy"] and bool(status["notes"])
 
         until(says_so, 60, "the node has noticed")
         assert status["healthy"]
         (note,) = status["notes"]
         assert note["id"] == "sharding.D149"
         assert note["what"] == "The channel layer carries no messages for one. Direct links go on."
-        code, found = doctor(without, **SOUND)
+        code, found = answered(without, **SOUND)
         assert (code, set(found)) == (1, {"D149"})
         assert re.search(r"for this process \(.+\), one\. Direct links go on", found["D149"]["what"])
 

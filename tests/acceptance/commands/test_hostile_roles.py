@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.acceptance.commands.logins import Login, calling
-from tests.support.live import Live
+from tests.support.live import Live, look_again
 
 HOSTILE = {
     "statement_timeout": "'250ms'",
@@ -74,9 +74,9 @@ def test_what_a_dba_has_set_on_the_role_changes_nothing(login: Login) -> None:
             assert {call(each, "book", 1) for each in keys} == {"2"}, (
                 "under an assumed role the dead are buried"
             )
-        status = live.manage("sharding_status")
+        status = look_again(live.manage, "sharding_status")
         assert status.returncode == 0, status.stdout + status.stderr
-        doctor = live.manage("sharding_doctor")
+        doctor = look_again(live.manage, "sharding_doctor")
         assert doctor.returncode == 0, doctor.stdout + doctor.stderr
         commits = login.sql("SELECT DISTINCT name, synchronous FROM commits ORDER BY name")
         assert commits == [(f"sharding_{each}", "on") for each in ("event", "node", "shard")]

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import pytest
 
 from sharding_app.embedded.ports import free_port
-from tests.support.live import Live, Program, children, running, until
+from tests.support.live import Live, Program, children, look_again, running, until
 from tests.support.scratch_project import ScratchProject
 
 pytestmark = pytest.mark.usefixtures("real_starts")
@@ -64,7 +64,8 @@ def test_the_first_minute(live_servers: Live) -> None:
                 "count": 2,
             }
             assert "body" in get(f"{site}static/admin/css/base.css")
-            assert live.manage("sharding_status").returncode == 0
+            status = look_again(live.manage, "sharding_status")
+            assert status.returncode == 0, status.stdout + status.stderr
             pids = children(cluster.pid)
             assert len(pids) == 3
 

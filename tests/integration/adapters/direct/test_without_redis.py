@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sharding_app.embedded.ports import free_port
-from tests.support.live import Live, until
+from tests.support.live import Live, look_again, until
 from tests.support.scratch_project import ScratchProject
 
 NOWHERE = "redis://127.0.0.1:1/0"
@@ -112,9 +112,9 @@ def test_a_project_needs_neither_a_layer_nor_its_packages(postgres_alone: Scratc
         cluster.wait_line("^The cluster is up")
         asked = postgres_alone.manage("shell", "-v0", "-c", COUNT)
         assert asked.stdout == "1\n", asked.stderr
-        found = json.loads(postgres_alone.manage("sharding_status", "--json").stdout)
+        found = json.loads(look_again(postgres_alone.manage, "sharding_status", "--json").stdout)
         assert (found["healthy"], found["notes"]) == (True, [])
-        doctor = json.loads(postgres_alone.manage("sharding_doctor", "--json").stdout)
+        doctor = json.loads(look_again(postgres_alone.manage, "sharding_doctor", "--json").stdout)
         assert {each["severity"] for each in doctor["findings"]} <= {"note"}, doctor["findings"]
         assert cluster.stop() == 0
 
