@@ -22,6 +22,8 @@ APPS = "project.sagas,tests.acceptance.timers"
 ACCOUNT, ORDER, ROOM, PARCEL = (f"sagas.{each}" for each in ("Account", "Order", "Room", "Parcel"))
 CLOCK, DIGEST = "timers.Clock", f"{SINGLETON}timers.Digest"
 SECONDS = 20.0
+MISSED = 5
+"""Rings that a timer of one second misses at least while there is no node."""
 RANG = (
     "SELECT e.payload->>'key', (e.payload->>'process')::int, (e.payload->>'instance')::int,"
     " extract(epoch FROM e.at)::float8 FROM sharding_event e JOIN sharding_type t ON t.id = e.type_id"
@@ -218,14 +220,17 @@ def test_repeating_timers_go_on_over_a_full_restart(site: Site) -> None:
     site.kill("a", "b")
     before = {each: site.rang(CLOCK, each) for each in ("once", "all", "skip")}
     digest = site.rang(DIGEST, "the")
-    pause(3.0)
+    pause(MISSED)
     site.start("a", "b")
-    after = {each: site.rings(len(before[each]) + 3, CLOCK, each) for each in before}
+    wanted = {"once": 3, "all": MISSED, "skip": 3}
+    after = {each: site.rings(len(before[each]) + wanted[each], CLOCK, each) for each in before}
     again = site.rings(len(digest) + 2, DIGEST, "the")
-    caught_up = {each: after[each][len(before[each])] for each in after}
-    third = {each: after[each][len(before[each]) + 2] for each in after}
-    # Those that the timer has missed come one right after the other only where each counts.
-    assert third["all"][3] - caught_up["all"][3] < 1.0 < third["once"][3] - caught_up["once"][3] + 0.2
+    new = {each: [at for *_, at in rows[len(before[each]) :]] for each, rows in after.items()}
+    # Those that the timer has missed come one right after the other only where each counts. On a
+    # busy machine one of them may take long.
+    caught_up = new["all"][:MISSED]
+    shortest = min(third - first for first, third in zip(caught_up, caught_up[2:], strict=False))
+    assert shortest < 1.0 < new["once"][2] - new["once"][0] + 0.2
     assert {each[1] for each in again[len(digest) :]}.isdisjoint(each[1] for each in digest)
     for rows in (*after.values(), again):
         gaps = [late[3] - early[3] for early, late in pairwise(rows)]

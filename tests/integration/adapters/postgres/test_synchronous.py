@@ -264,7 +264,7 @@ async def test_what_others_have_committed_is_secure_only_when_the_standby_has_it
     """
     async with await connect(primary) as admin, await connect(primary) as former:
         await former.execute("SET application_name = 'sharding/me/former'")
-        await journal.secure()
+        await at_last(journal.secure)
         pair.cut()
         insert = asyncio.ensure_future(former.execute(INSERT, ["a", 1, 0, 1]))
         await waiting(admin)
@@ -346,7 +346,7 @@ async def test_a_persons_key_seals_nothing_in_another_database_before_the_standb
     """A failover would take the key, and with it all of the person's data there."""
     there = Elsewhere()
     sealed = SealedJournal(cast(Any, there), Vault([b"a secret of the settings"]), journal)
-    await sealed.append([of_person("first", "bob")])
+    await at_last(lambda: sealed.append([of_person("first", "bob")]))
     pair.cut()
     for _ in range(4):  # one makes the key, and is not answered; the others find it
         with pytest.raises(JournalUnavailable):
@@ -399,7 +399,7 @@ async def test_questions_to_the_store_leave_no_session_behind_while_the_standby_
     not to run out.
     """
     store = PostgresStore(primary, owner="me", answer_seconds=ANSWER_SECONDS)
-    assert await store.cluster_id()
+    assert await at_last(store.cluster_id)
     pair.cut()
     async with await connect(primary) as admin:
         for _ in range(4):
