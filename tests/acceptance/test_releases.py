@@ -14,6 +14,7 @@ from sharding_app.torture.processes import Load, until
 from tests.acceptance.app.entities import TYPE
 from tests.acceptance.conftest import NewScenario
 from tests.acceptance.scenario import Scenario
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.acceptance
 
@@ -81,7 +82,7 @@ def _the_stranger_stays_outside(run: Scenario) -> None:
     cluster = run.cluster
     cluster.release = "former"
     stranger = cluster.launch("stranger")
-    until(lambda: "is refused" in stranger.recent(), 20, "it says so")
+    until(lambda: "is refused" in stranger.recent(), 20 * SLACK, "it says so")
     assert re.search(f"node stranger is refused: {TOO_FAR}. It joins when they are gone", stranger.recent())
     asking = cluster.manage("sharding_status")
     assert asking.returncode == 1

@@ -17,6 +17,7 @@ from sharding_app.torture.registry import Registry
 from tests.acceptance.cluster import ROOT
 from tests.acceptance.conftest import NewScenario
 from tests.acceptance.scenario import Scenario
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.acceptance
 
@@ -67,7 +68,7 @@ def test_shards_are_multiplied_and_merged_under_load(
     run.go_on(0.5)
     with cluster.hold(f"SELECT FROM sharding_shard WHERE shard = {before // 2 - 1} FOR UPDATE"):
         command = resizing(run, name, before // 2)
-        until(lambda: numbers(run, name)[1], 15, "the resize has begun")
+        until(lambda: numbers(run, name)[1], 15 * SLACK, "the resize has begun")
         command.kill()
         command.communicate()
         coordinator = cluster.coordinator()

@@ -18,11 +18,12 @@ from sharding_app.torture.processes import until
 from tests.acceptance.cluster import ROOT, Cluster
 from tests.acceptance.conftest import NewScenario
 from tests.acceptance.workers.entities import FIRST, LIVES
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.acceptance
 
 APP = "tests.acceptance.workers"
-SECONDS = 20.0
+SECONDS = 20.0 * SLACK
 WANTED = "SELECT workers_wanted FROM sharding_type WHERE workers > 0"
 
 

@@ -13,6 +13,7 @@ from sharding_app.embedded import OwnPostgres
 from sharding_app.embedded.postgres import SETTINGS
 from tests.acceptance.commands.logins import Login, calling
 from tests.support.live import Live, until
+from tests.support.slack import SLACK
 
 ROOM = 17
 """Two nodes and a caller need 15 connections, and a command that asks the nodes needs two."""
@@ -52,7 +53,7 @@ def test_nodes_and_callers_wait_or_say_why_and_lose_nothing(login: Login) -> Non
             two.wait_line(f"^cannot join yet, tries again: .*({FULL})")
             assert call("early", "book", 1) == "2", "who has connections goes on"
             with calling(live) as late:
-                answer = late("early", "total", seconds=2.0)
+                answer = late("early", "total", seconds=2.0 * SLACK)
                 assert answer.startswith("Unavailable this process is not connected to the cluster: ")
                 assert any(each in answer for each in FULL.split("|"))
                 status = live.manage("sharding_status")

@@ -8,6 +8,7 @@ import pytest
 
 from tests.acceptance.commands.logins import Login, calling
 from tests.support.live import Live, look_again
+from tests.support.slack import SLACK
 
 HOSTILE = {
     "statement_timeout": "'250ms'",
@@ -88,7 +89,7 @@ def test_what_a_dba_has_set_on_the_role_changes_nothing(login: Login) -> None:
         assert answer.startswith("EntityFailed "), "a user's own rows are written as Django connects"
         assert call("a", "total") == "5"
         with calling(live) as late:
-            answer = late("a", "total", seconds=1.0)
+            answer = late("a", "total", seconds=1.0 * SLACK)
             assert "run `manage.py migrate`, or let its role's search_path lead to them" in answer
         assert one.stop() == 0, one.text
     assert "permission denied" not in one.text

@@ -12,6 +12,7 @@ import pytest
 
 from tests.acceptance.commands.logins import calling
 from tests.support.live import Live
+from tests.support.slack import SLACK
 
 REFUSED = "row-level security would leave rows out for this role, see sharding.E017"
 
@@ -67,7 +68,7 @@ def test_rows_that_a_policy_hides_are_not_taken_for_rows_that_are_not_there(gues
 
         with live.program("sharding_node", "--name", "two") as two:
             two.wait_line("^node two is up$")
-            answer = call("a", "total", seconds=1.0)
+            answer = call("a", "total", seconds=1.0 * SLACK)
             assert answer.startswith("AskTimeout "), answer
             two.wait_line(f"badinput.Ledger of 'a': {REFUSED}")
             guest.sql("ALTER TABLE sharding_event DISABLE ROW LEVEL SECURITY")

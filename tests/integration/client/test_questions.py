@@ -95,17 +95,18 @@ async def block() -> Process:
 
 
 @pytest.mark.parametrize(
-    ("make", "seconds", "error", "said"),
-    [(fail, 1.0, Unavailable, "no server"), (block, 0.2, AskTimeout, "no answer to a question")],
+    ("make", "seconds", "beyond", "error", "said"),
+    [(fail, 1.0, 20.0, Unavailable, "no server"), (block, 0.2, 0.2, AskTimeout, "no answer to a question")],
 )
 def test_a_thread_gets_typed_errors_as_a_loop_does(
     monkeypatch: pytest.MonkeyPatch,
     make: Callable[[], Awaitable[Process]],
     seconds: float,
+    beyond: float,
     error: type[ShardingError],
     said: str,
 ) -> None:
-    monkeypatch.setattr(gateway, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(gateway, "ANSWER_SECONDS", beyond)
     background = BackgroundPortal(make, asyncio.new_event_loop, seconds)
     try:
         with pytest.raises(error, match=said):

@@ -37,8 +37,9 @@ from sharding_app.http.feed import Feed, Seat
 from sharding_app.http.handshake import from_own_page
 from sharding_app.settings.live_updates import check_live_updates
 from tests.support.answering_nodes import FakeNodes, HandClock, collector
+from tests.support.slack import SLACK
 
-SECONDS = 5.0
+SECONDS = 5.0 * SLACK
 OVERVIEW = json.dumps({"page": "", "site": "admin", "language": "en"})
 
 

@@ -28,8 +28,9 @@ from sharding_app.http.pages import live_socket
 from sharding_app.live import hub as hubs
 from sharding_app.live.topics import key_of, topic_of
 from sharding_app.testing import ClusterThread
+from tests.support.slack import SLACK
 
-SECONDS = 10.0
+SECONDS = 10.0 * SLACK
 PATH = "/sharding/live-pages/"
 
 

@@ -239,7 +239,10 @@ def test_a_held_row_holds_up_its_command_alone_while_the_shard_moves() -> None:
     assert Group.objects.filter(name="row").count() == stored_since("slow", epoch)
 
 
-def test_a_caller_learns_who_holds_the_row_that_its_command_waits_for() -> None:
+def test_a_caller_learns_who_holds_the_row_that_its_command_waits_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sharding_app.runtime.hosting.waits.ANSWER_SECONDS", 0.5 * SLACK)
     Club.ref("late").sync.join("first")
     with ThreadPoolExecutor(2) as pool, held_row("held"):
         patience = 6  # PostgreSQL ends the wait for the row after ten seconds (TRANSACTION_LOCK_TIMEOUT)

@@ -14,8 +14,9 @@ from sharding_app.entities.codecs.values import pack
 from sharding_app.live.hub import Hub, Limits, Seat
 from sharding_app.live.topics import Topic, topic_of
 from sharding_app.protocol.call import Call
+from tests.support.slack import SLACK
 
-SECONDS = 10.0
+SECONDS = 10.0 * SLACK
 
 
 class Auction(EventSourced, name="tests.live.Auction"):

@@ -24,6 +24,7 @@ from sharding_app.operations.projections import order
 from sharding_app.ports.projections import HandlerFailed, NotReady
 from tests.integration.adapters.django.projected import MADE, Account, Paid, Writer, journal, log, part, run
 from tests.integration.adapters.django.test_projecting import writer as journal_writer
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.django_db(transaction=True)
 writer = journal_writer
@@ -138,7 +139,8 @@ def test_a_pool_of_one_connection_is_enough(
     writer: Writer, copies: type[Projection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A turn and a reset need a second connection: they would wait for their own."""
-    options = {**connection.settings_dict["OPTIONS"], "pool": {"min_size": 1, "max_size": 1, "timeout": 1}}
+    pool = {"min_size": 1, "max_size": 1, "timeout": 1 * SLACK}
+    options = {**connection.settings_dict["OPTIONS"], "pool": pool}
     work = part(copies)
     writer.append("a", 1)
     writer.commit()

@@ -87,7 +87,7 @@ async def test_a_ping_reads_nothing_that_grows_with_the_cluster(params: dict[str
 
 
 async def test_looks_at_the_coordinators_lock_take_it_from_no_session(params: dict[str, Any]) -> None:
-    looking, standing = session(params, 3.0), session(params, 3.0, number=1)
+    looking, standing = session(params, 60.0), session(params, 60.0, number=1)
     await looking.open()
     await standing.open()
     store = PostgresStore(params)
@@ -225,7 +225,7 @@ async def test_a_crash_inside_the_server_shows_as_another_run(own_postgres: OwnP
 
 
 async def test_an_election_that_could_not_raise_the_term_holds_no_lock(params: dict[str, Any]) -> None:
-    standing, other = session(params, 0.5), session(params)
+    standing, other = session(params, 0.5 * SLACK), session(params, 60.0)
     async with await connect(params) as holder:
         await holder.execute("INSERT INTO sharding_coordinator (term) VALUES (4)")
         await holder.execute("INSERT INTO sharding_cluster (cluster_id) VALUES ('cluster')")
