@@ -12,6 +12,7 @@ from sharding_app import Entity, InvalidCall, ShardingSettings, query
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.records import TypeConfig
 from sharding_app.testing.cluster import MemoryCluster
+from tests.unit.runtime.counter_cluster import until
 
 pytestmark = pytest.mark.asyncio
 
@@ -37,7 +38,13 @@ async def test_b1_10_a_type_of_a_role_lives_only_where_the_role_is() -> None:
         with cluster.in_use():
             ids = [str(number) for number in range(40)]
             assert [await Backend.ref(each).hello() for each in ids] == ids
-        assert {cluster.home_of(Backend, each) for each in ids} == {"back1", "back2"}
+
+        def homes() -> set[str]:
+            return {cluster.home_of(Backend, each) for each in ids}
+
+        assert homes() <= {"back1", "back2", ""}, "it is in none while it moves"
+        # A node that was out for a moment, on a busy machine, gets its share a little later.
+        await until(lambda: homes() == {"back1", "back2"}, 20)
         assert front.hosts == {}
         assert await front.ask(Call("roles.Backend", "1", "hello", b"\x90")) is not None
 
