@@ -12,6 +12,7 @@ for anew. Exit code 1: a mistake was found by no seed, under a promise that it b
 import argparse
 import multiprocessing
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Iterable, Sequence
@@ -19,7 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 DATA = Path(__file__).with_name("plants.toml")
-HEAD = """# The first seed that finds each planted mistake, and the promise that it breaks there.
+HEAD = """# The first seed that finds each planted mistake, the promise that it breaks there, and the check
+# that has reported it.
 # Written by: python -m tests.simulation.find_plants
 """
 
@@ -29,6 +31,8 @@ class Plant(NamedTuple):
 
     seed: int
     promise: int
+    check: str
+    "The name under which the simulation has reported it: one promise has several checks."
 
 
 class Search(NamedTuple):
@@ -48,10 +52,18 @@ def known() -> dict[str, Plant]:
 
 def written(plants: dict[str, Plant]) -> str:
     lines = [
-        f"{name} = {{ seed = {plants[name].seed}, promise = {plants[name].promise} }}"
-        for name in sorted(plants)
+        f'{name} = {{ seed = {each.seed}, promise = {each.promise}, check = "{each.check}" }}'
+        for name, each in sorted(plants.items())
     ]
     return HEAD + "".join(f"{line}\n" for line in lines)
+
+
+def check_of(broken: str) -> str:
+    """Return the name of the check in what a seed says of a broken promise."""
+    found = re.match(r"promise \d+, (\w+): ", broken)
+    if found is None:
+        raise ValueError(f"no broken promise: {broken!r}")
+    return found[1]
 
 
 def search(name: str, seeds: Iterable[int]) -> Search:
@@ -66,10 +78,11 @@ def search(name: str, seeds: Iterable[int]) -> Search:
     for seed in seeds:
         with planted(name):
             result = run(Job(seed, 3 + seed % 3, direct=MISTAKES[name].direct))
+        if result.broken is None:
+            continue
         if result.promise in MISTAKES[name].promises:
-            return Search(name, Plant(seed, result.promise), tuple(others))
-        if result.broken is not None:
-            others.append(f"seed {seed} breaks {result.broken}")
+            return Search(name, Plant(seed, result.promise, check_of(result.broken)), tuple(others))
+        others.append(f"seed {seed} breaks {result.broken}")
     return Search(name, None, tuple(others))
 
 
@@ -101,7 +114,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{each.name}: {other}, which is none of its promises", flush=True)
             if each.found is not None:
                 plants[each.name] = each.found
-                print(f"{each.name}: seed {each.found.seed}, promise {each.found.promise}", flush=True)
+                print(
+                    f"{each.name}: seed {each.found.seed}, promise {each.found.promise}, {each.found.check}",
+                    flush=True,
+                )
             else:
                 failed += 1
                 plants.pop(each.name, None)
