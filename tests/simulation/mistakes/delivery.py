@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from sharding_app.entities.codecs.values import pack
+from sharding_app.errors import Rejected, ShardingError
 from sharding_app.ports.transport import TransportError
 from sharding_app.protocol import deadlock
 from sharding_app.protocol.call import Call
@@ -19,7 +21,7 @@ from sharding_app.protocol.link.sender import LinkSender
 from sharding_app.protocol.messages import AnyMessage, Deliver, Frame, WaitProbe
 from sharding_app.protocol.pending_call import PendingCall
 from sharding_app.protocol.region import RegionRoutes, Route
-from sharding_app.protocol.shard import Shard, Verdict
+from sharding_app.protocol.shard import Shard, SlotState, Verdict
 from sharding_app.runtime.asking.outbox import Outbox
 from sharding_app.runtime.asking.regions import RegionClient
 from sharding_app.runtime.asking.undelivered import Refusals
@@ -365,6 +367,37 @@ def _whatever_came_later(_: Any) -> Any:
     return is_overtaken
 
 
+def _rejected_is_done(real: Any) -> Any:
+    def fail(self: Replies, source: Incarnation, message: Deliver, error: ShardingError) -> None:
+        """Answer a caller whose command was rejected as if it had returned 0."""
+        if isinstance(error, Rejected) and message.deadline_ms and message.delivery is None:
+            self.answer(source, message, pack(0))
+        else:
+            real(self, source, message, error)
+
+    return fail
+
+
+def _while_another_runs(real: Any) -> Any:
+    def deliver(self: Shard[Any], source: Incarnation, message: Deliver, now: float) -> Any:
+        """Run what comes for a busy entity at once."""
+        verdict, slot = real(self, source, message, now)
+        if verdict is Verdict.QUEUED and slot.state is SlotState.BUSY:
+            self.withdraw(slot)
+            return Verdict.RUN, slot
+        return verdict, slot
+
+    return deliver
+
+
+def _gives_it_again(real: Any) -> Any:
+    def stops(self: Shard[Any], slot: Any) -> Any:
+        """Give its stop message once more to an entity that it has ended."""
+        return slot.last_word or real(self, slot)
+
+    return stops
+
+
 DELIVERY: dict[str, Mistake] = {
     "resend_off": Mistake((5, 8, 10), LinkSender, "due", _no_resends),
     "deduplication_off": Mistake((5, 8, 10), LinkReceiver, "take", _delivers_again),
@@ -406,4 +439,7 @@ DELIVERY: dict[str, Mistake] = {
     "shards_wait_for_their_handlers": Mistake((10,), ShardLife, "_force", lambda _: nothing),
     "calls_in_memory_are_sent_again": Mistake((5,), Process, "_may_repeat", _may_always_repeat),
     "gone_is_not_told": Mistake((8, 10), Process, "_gone", lambda _: nothing),
+    "rejected_is_told_as_done": Mistake((3,), Replies, "fail", _rejected_is_done),
+    "busy_entities_begin_the_next": Mistake((2,), Shard, "deliver", _while_another_runs),
+    "stop_messages_come_again": Mistake((2,), Shard, "_stops", _gives_it_again),
 }

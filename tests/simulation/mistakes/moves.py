@@ -18,6 +18,8 @@ from sharding_app.adapters.memory.projecting import _Own
 from sharding_app.adapters.memory.steps import Pause, Steps
 from sharding_app.protocol.ids import EntityId, Epoch, ShardId
 from sharding_app.protocol.moving import Applied, Apply, Asking, Course, Move, PutRest, Switch
+from sharding_app.protocol.records import ShardRow
+from sharding_app.runtime.hosting.node_host import NodeHost
 from tests.simulation.mistakes.mistake import Mistake, nothing
 
 # -- The copy --------------------------------------------------------------------------------------
@@ -210,6 +212,19 @@ def _nowhere_else(_: Any) -> Any:
     return elsewhere
 
 
+def _where_the_former_one_says(real: Any) -> Any:
+    async def start_in(
+        self: NodeHost, part: Any, source: Any, message: Any, rows: Sequence[ShardRow], resumed: int
+    ) -> None:
+        """Start shards that have left the journal of their rows in that of the cluster."""
+        await real(self, part, source, message, rows, resumed)
+        left = {row: True for row in rows if part.has_left(row.type, row.shard, row.epoch)}
+        self._start(self.hosts[message.type], left)
+        self._say_started(source, message, {row.shard: row.epoch for row in left})
+
+    return start_in
+
+
 MOVES: dict[str, Mistake] = {
     "changes_beside_a_copy_are_not_noted": Mistake((3, 10), Watching, "note", lambda _: nothing),
     "deleted_rows_come_along": Mistake((3, 10), MemoryMover, "_put", _beside_the_former_ones),
@@ -229,6 +244,7 @@ MOVES: dict[str, Mistake] = {
     "fills_read_copies": Mistake((17,), _Own, "_lying", _all_that_is_there),
     "erasures_pass_over_copies": Mistake((4,), LeftCopies, "erase", _passes_over),
     "shards_that_have_left_are_taken": Mistake((1,), ClusterRows, "take", _those_that_have_left),
+    "shards_that_have_left_begin_elsewhere": Mistake((1,), NodeHost, "_start_in", _where_the_former_one_says),
     "lost_moves_are_gone_on_with": Mistake((15,), MemoryMover, "_elsewhere", _nowhere_else),
     "former_journals_do_not_say_so": Mistake((10,), MemoryMover, "_left", _says_nothing),
 }

@@ -119,6 +119,19 @@ def _looks_at_no_lineage(real: Any) -> Any:
     return check_term
 
 
+def _keeps_its_row(real: Any) -> Any:
+    async def leave(self: NodeMembership, deadline: float) -> None:
+        """Leave in order, and leave the row behind."""
+        store: Any = self._node.ports.store
+        store.leave = async_nothing
+        try:
+            await real(self, deadline)
+        finally:
+            del store.leave
+
+    return leave
+
+
 NODES: dict[str, Mistake] = {
     "term_check_off": Mistake((7,), ClusterRows, "check_term", lambda _: nothing),
     "a_term_counts_in_another_lineage": Mistake((7,), ClusterRows, "check_term", _looks_at_no_lineage),
@@ -140,4 +153,5 @@ NODES: dict[str, Mistake] = {
     "deaf_stays": Mistake((13,), Hearing, "tell", lambda _: async_nothing),
     "dead_homes_are_heard": Mistake((8, 10), RegionClient, "_taken", _hears_the_dead),
     "never_alone": Mistake((13,), Company, "is_alone", lambda _: no, direct=True),
+    "leaving_nodes_keep_their_rows": Mistake((10,), NodeMembership, "leave", _keeps_its_row),
 }

@@ -24,6 +24,7 @@ from sharding_app.protocol.projection.requests import (
     ReadFilled,
     Request,
     Span,
+    StoredEvent,
     Take,
     Taken,
 )
@@ -182,6 +183,16 @@ def _begins_anew_in_one(real: Any) -> Any:
     return begin
 
 
+def _of_the_last(real: Any) -> Any:
+    def feed_chunk(
+        self: turn._Work, events: list[StoredEvent], waits: set[Key]
+    ) -> Generator[Request, Any, None]:
+        """Feed each event with what the last one says."""
+        return real(self, [each._replace(payload=events[-1].payload) for each in events], waits)  # type: ignore[no-any-return]
+
+    return feed_chunk
+
+
 PROJECTIONS: dict[str, Mistake] = {
     "projection_passes_over_late_commits": Mistake((17,), View, "upto", _up_to_the_newest),
     "projection_moves_before_its_effect": Mistake((17,), projecting._Own, "_changes", _before_the_effect),
@@ -205,4 +216,5 @@ PROJECTIONS: dict[str, Mistake] = {
     "projection_begins_anew_in_one_journal": Mistake((17,), ProjectionRows, "begin", _begins_anew_in_one),
     "the_cluster_tells_of_erasures_elsewhere": Mistake((17,), JournalWrites, "_lies_elsewhere", lambda _: no),
     "projection_goes_on_behind_a_lost_tail": Mistake((17,), MemoryPart, "check", lambda _: nothing),
+    "projection_gets_the_last_payload": Mistake((17,), turn._Work, "_feed_chunk", _of_the_last),
 }

@@ -112,6 +112,27 @@ def _erases_none(real: Any) -> Any:
     return begun_in
 
 
+def _with_its_former_wish(real: Any) -> Any:
+    async def write(self: Remembering) -> None:
+        """Write of what goes to rest that it rests, and then once more that it runs."""
+        rests = {key: wish for key, wish in self._wishes.items() if not wish.runs}
+        await real(self)
+        for key, wish in rests.items():
+            if key not in self._wishes:
+                self._wishes[key] = wish._replace(runs=True)
+
+    return write
+
+
+def _forgets_it_twice(real: Any) -> Any:
+    def start_again(self: EntityLife, former: Resident) -> None:
+        """Take the timer of a restart out, and once more."""
+        real(self, former)
+        del self._restarts[former.shard.number, former.id]
+
+    return start_again
+
+
 REMEMBERING: dict[str, Mistake] = {
     "remembered_not_stored": Mistake((0, 10), MemoryJournal, "remember", _stores_no_mark),
     "remembered_forgotten_on_move": Mistake((0, 10), ShardLife, "stop", _forgets_what_moves),
@@ -127,4 +148,6 @@ REMEMBERING: dict[str, Mistake] = {
     "erasures_wait_for_no_row": Mistake((0,), Remembering, "stored_again", lambda _: async_nothing),
     "failovers_end_objects_in_memory": Mistake((18,), ShardLife, "remember_again", _with_their_objects),
     "rest_is_forgotten": Mistake((0, 10), EntityLife, "stopped_by_itself", _runs_again_whatever_it_said),
+    "rest_is_overwritten": Mistake((0,), Remembering, "_write", _with_its_former_wish),
+    "restarts_are_forgotten_twice": Mistake((0,), EntityLife, "_start_again", _forgets_it_twice),
 }

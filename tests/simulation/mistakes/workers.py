@@ -4,7 +4,7 @@ from typing import Any
 
 from sharding_app.protocol.coordinator.worker_sets import WorkerSets
 from sharding_app.protocol.records import NumberOfWorkers
-from sharding_app.runtime.hosting.workers import WorkerRuns
+from sharding_app.runtime.hosting.workers import RUN, WorkerRuns
 from sharding_app.runtime.journal.commits import Resident, ResidentShard
 from tests.simulation.mistakes.mistake import Mistake
 
@@ -42,8 +42,17 @@ def _is_not_waited_for(real: Any) -> Any:
     return loaded
 
 
+def _whatever_its_lease_is(_: Any) -> Any:
+    def may_go_on(self: Any, run: Any) -> bool:
+        self._watch.running = self._host.type.name, RUN
+        return True
+
+    return may_go_on
+
+
 WORKERS: dict[str, Mistake] = {
     "two_sets_of_workers": Mistake((0,), WorkerSets, "_stop", _waits_for_no_worker),
     "workers_start_once": Mistake((10,), WorkerRuns, "begin", _starts_once),
     "workers_are_not_waited_for": Mistake((2,), WorkerRuns, "loaded", _is_not_waited_for),
+    "workers_need_no_lease": Mistake((2,), WorkerRuns, "_may_go_on", _whatever_its_lease_is),
 }
