@@ -68,6 +68,17 @@ def test_a_call_that_has_not_ended_says_nothing() -> None:
     error_says_what_is_stored(call, ("first",))
 
 
+@pytest.mark.parametrize("waits_for", [5.0, float("inf")])
+def test_a_call_has_to_end_in_its_time(waits_for: float) -> None:
+    call = Call(1, "me", "cart", "add", ("first",), 1.0, patience=waits_for)
+    check_history([call], {}, now=6.0)
+    if waits_for < 6.0:
+        with pytest.raises(PromiseBroken, match="promise 8, every_call_ends: "):
+            check_history([call], {}, now=6.5)
+    else:
+        check_history([call], {}, now=1e9)
+
+
 def test_a_history_is_looked_at_as_a_whole() -> None:
     call = failed(BufferFull())
     check_history([call], {})

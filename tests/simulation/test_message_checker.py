@@ -321,6 +321,16 @@ def test_an_operator_has_only_what_nothing_else_is_done_about(at: Stage) -> None
         at.judge.look_back()
 
 
+def test_a_message_that_an_operator_has_discarded_takes_no_effect(at: Stage) -> None:
+    """No seed shows it: in the simulation, operators discard only what its target rejects."""
+    at.stage(ANN, "a", pay("m"))
+    at.commit(ANN, "a")
+    at.judge.is_discarded("m")
+    at.judge.look_back()
+    with fails("discarded_is_not_delivered"):
+        at.commit(BOB, "m")
+
+
 def test_no_cent_is_made_or_lost(at: Stage) -> None:
     at.moved(ANN, -1, 1)
     at.judge.look_back()

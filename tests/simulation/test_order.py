@@ -58,7 +58,9 @@ def test_a_call_that_is_answered_is_not_sent_again_whatever_is_erased(world: Wor
     calls[0].ended = 1.0
     witness.journal[ENTITY] = stored("first")
     witness.erased("", 1, "ledger-0", 1, [])
-    with pytest.raises(PromiseBroken, match=r"me#1 took effect after its later call #2"):
+    with pytest.raises(
+        PromiseBroken, match=r"promise 5, order_is_kept: call me#1 took effect after its later call #2"
+    ):
         judge(calls, stored("second", "first"))
 
 
@@ -68,5 +70,7 @@ def test_a_call_that_stored_nothing_before_an_erasure_keeps_its_place(world: Wor
         witness.called(call, None, None)
     witness.journal[ENTITY] = stored("of another client")
     witness.erased("", 1, "ledger-0", 1, [])
-    with pytest.raises(PromiseBroken, match=r"me#1 took effect after its later call #2"):
+    with pytest.raises(
+        PromiseBroken, match=r"promise 5, order_is_kept: call me#1 took effect after its later call #2"
+    ):
         judge(calls, stored("second", "first"))

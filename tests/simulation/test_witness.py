@@ -4,6 +4,7 @@ import pytest
 
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.ports.journal import EventRow
+from sharding_app.protocol.records import CoordinatorRow, ShardRow
 from sharding_app.testing.simulation.checker import Witness
 from sharding_app.testing.simulation.particular import SLATE
 from sharding_app.testing.simulation.promises import Call
@@ -70,6 +71,18 @@ def test_a_commit_that_breaks_a_promise_is_told_to_the_world_and_not_to_the_node
     world.witness.committed("", [row])
     assert world.failure is not None
     assert world.failure.name == "one_writer"
+
+
+@pytest.mark.parametrize(
+    ("home", "epoch", "rises"), [("n2-1", 3, True), ("n1-1", 2, True), ("n2-1", 2, False), ("n1-1", 1, False)]
+)
+def test_a_shard_has_a_greater_epoch_at_each_next_home(home: str, epoch: int, rises: bool) -> None:
+    world = World(0, 1, [], None)
+    world.server.cluster.coordinator = CoordinatorRow(1, "n1-1")
+    world.server.serving = world.server.connect("n1-1")
+    before = ShardRow("sim.Ledger", 0, 2, "n1-1", "home")
+    world.witness.decided(1, before, ShardRow("sim.Ledger", 0, epoch, home, "home"))
+    assert (world.failure is None or world.failure.name != "epochs_rise") is rises
 
 
 def test_every_check_of_the_witness_gives_what_it_finds_to_the_world() -> None:
