@@ -328,7 +328,8 @@ class Shard(Generic[S]):
             if slot.mailbox:
                 slot.passivating = slot.ended = False
                 slot.last_word = None
-                self.reload(slot)
+                if slot.state is not LOADING:  # otherwise its object is dropped already
+                    self.reload(slot)
                 return None
             self._forget(slot)
             slot.entity = None
