@@ -137,7 +137,7 @@ class Appender:
             try:
                 at = await self._journal.append(rows, changes, on=self._number)
             except (ShardsFenced, ShardsLocked, MessagesGone) as error:
-                batch = self._without(batch, error)
+                batch = await self._without(batch, error, stuck=stuck, parted=parted)
             except RowRefused as refused:
                 await self._isolate(batch, refused)
                 return
@@ -201,16 +201,27 @@ class Appender:
                     commit.at = at
         _resolve(batch, None)
 
-    def _without(
-        self, batch: list[Commit], error: ShardsFenced | ShardsLocked | MessagesGone
+    async def _without(
+        self,
+        batch: list[Commit],
+        error: ShardsFenced | ShardsLocked | MessagesGone,
+        *,
+        stuck: bool,
+        parted: bool,
     ) -> list[Commit]:
-        """Take out the commits to which an error belongs; return the others."""
+        """Take out the commits to which an error belongs; return the others.
+
+        Those before one whose message is gone go first: its failure drops their object.
+        """
         if isinstance(error, ShardsFenced):
             fenced = [each for each in batch if each.key in error.shards]
             return self._fail(fenced, batch, NotCommitted.FENCED)
         if isinstance(error, ShardsLocked):
             self._locked.keep([each for each in batch if each.key in error.holders], error.holders)
             return [each for each in batch if each.key not in error.holders]
+        if first := _behind_others(batch, error):
+            await self._write(batch[:first], stuck=stuck, parted=parted)
+            return batch[first:]
         return self._taken(batch, error)
 
     def _taken(self, batch: list[Commit], gone: MessagesGone) -> list[Commit]:
@@ -309,6 +320,20 @@ class Appender:
                         extra={"action": "journal_unsettled"},
                     )  # fmt: skip
                 await asyncio.sleep(_pause(failures))
+
+
+def _behind_others(batch: list[Commit], gone: MessagesGone) -> int:
+    """Return the place of the first commit whose message is gone, behind another of its entity.
+
+    0: there is none.
+    """
+    slots = set()
+    for place, commit in enumerate(batch):
+        changes = commit.message_changes
+        if changes and commit.slot in slots and any(each.id in gone.ids for each in changes.takes):
+            return place
+        slots.add(commit.slot)
+    return 0
 
 
 def _resolve(commits: list[Commit], why: NotCommitted | None, detail: str = "") -> None:
