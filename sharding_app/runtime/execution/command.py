@@ -962,7 +962,11 @@ class Command(LastCommit):
                 doomed.follow(lambda _: self.hand_back() if self.slot.is_gone else send())
             return
 
+        slot = self.slot
+        slot.answers += 1
+
         def follow(why: NotCommitted | None) -> None:
+            slot.answers -= 1
             if why is None:
                 send()
             elif why is NotCommitted.FENCED or self.slot.is_gone:

@@ -12,9 +12,7 @@ from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.messages import Deliver
 from sharding_app.runtime.execution.beside import Beside, watched
 from sharding_app.runtime.execution.command import ASKING, RUNNING, Command, Services
-from sharding_app.runtime.journal.commits import (
-    Resident,
-)
+from sharding_app.runtime.journal.commits import LastCommit, NotCommitted, Resident
 
 
 class Execution(Services):
@@ -35,6 +33,9 @@ class Execution(Services):
         if not self.owner.may_begin(slot.shard):
             self.replies.hand_back(source, message)
             return True
+        if slot.answers >= self.pipeline_limit and slot.tail is not None and not slot.passivating:
+            self._wait(slot, slot.tail, source, message)
+            return False
         command = self.command_class(self, slot, source, message)
         try:
             if message.deadline_ms and message.deadline_ms <= self.owner.now() * 1000:
@@ -67,6 +68,17 @@ class Execution(Services):
         except BaseException as error:  # noqa: BLE001  (else the envelopes behind this one would be lost with it)
             command.broke(error)
             return False
+
+    def _wait(self, slot: Resident, tail: LastCommit, source: Incarnation, message: Deliver) -> None:
+        """Let an envelope wait for a commit: as many answers wait already as a mailbox may hold."""
+        self.owner.again(slot, source, message)
+        generation = slot.generation
+
+        def follow(why: NotCommitted | None) -> None:
+            if generation == slot.generation:
+                self.owner.finished(slot)
+
+        tail.follow(follow)
 
     def put_back(self, slot: Resident) -> None:
         """Run the command that the journal is asked about next: its object was dropped.

@@ -69,7 +69,9 @@ OnCommit: TypeAlias = list[Callable[[Sequence[EventRow]], None]]
 class Resident(Slot):
     """One entity in memory here: its place in the shard, and its place in the journal."""
 
-    __slots__ = ("doomed", "ids", "known_since", "left_nothing", "seq", "snapshot_seq", "stored", "tail")
+    __slots__ = (
+        "answers", "doomed", "ids", "known_since", "left_nothing", "seq", "snapshot_seq", "stored", "tail",
+    )  # fmt: skip
 
     shard: "ResidentShard"
 
@@ -78,6 +80,8 @@ class Resident(Slot):
         self.seq = 0
         "Number of its last event, staged ones included."
         self.snapshot_seq = 0
+        self.answers = 0
+        "Of a pipelined type: the answers that wait for commits."
         self.tail: LastCommit | None = None
         "Of a pipelined type: the last commit that is under way."
         self.doomed: LastCommit | None = None
