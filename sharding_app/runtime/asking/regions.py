@@ -406,10 +406,15 @@ class RegionClient:
 
     def not_sent(self, pending: PendingCall, error: ShardingError | None) -> None:
         """Take back a command that never left (`Outbox`), with the error for its caller."""
-        if self.pending.pop(pending.request, None) is not None:
+        if pending.request not in self.pending:
+            return
+        if pending.home is None:  # that home is gone since, and the command waits for the next one
+            self.regions[pending.call.type].abandon(pending, self._clock.now())
+        else:
+            del self.pending[pending.request]
             self._resolve(pending)
-            if error is not None:
-                self._refusals.failed(pending, error)
+        if error is not None:
+            self._refusals.failed(pending, error)
 
     def _told_why(self, source: Incarnation, message: Busy) -> None:
         """Keep the reason why calls wait, for the errors of their callers."""

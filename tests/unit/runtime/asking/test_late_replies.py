@@ -9,10 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from sharding_app.errors import AskTimeout, InvalidCall
+from sharding_app.errors import AskTimeout, InvalidCall, NotSerializable
 from sharding_app.protocol.builtin_commands import EVENTS
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.ids import Incarnation
+from sharding_app.protocol.link.limits import MessageTooLarge
 from sharding_app.protocol.messages import Answer, AnyMessage, Deliver, Done, Failed, NoHome
 from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.region import RegionLimits
@@ -42,6 +43,7 @@ class World:
     def __init__(self) -> None:
         self.locator = Locator()
         self.full = False
+        self.too_large: set[int] = set()
         self.sent: list[tuple[Incarnation, int]] = []
         clock = LoopClock(asyncio.get_running_loop())
         outbox = Outbox(
@@ -53,6 +55,8 @@ class World:
     def put(self, target: Incarnation, message: AnyMessage) -> bool:
         """Stand for the links."""
         assert isinstance(message, Deliver)
+        if message.request in self.too_large:
+            raise MessageTooLarge(2, 1)
         if self.full:
             return False
         self.sent.append((target, message.request))
@@ -199,5 +203,30 @@ def test_a_shard_that_there_is_not_is_refused() -> None:
         asked = world.ask()
         world.region_client.receive("coordinator", NoHome(0, "t", "no_such_shard", [0]))
         assert isinstance(asked.exception(), InvalidCall)
+
+    run(main)
+
+
+def test_a_command_that_no_link_carries_fails_though_its_home_is_gone_at_that_moment() -> None:
+    """ShardHome and NodeGone come in one frame, before the error has been passed on."""
+
+    async def main(world: World) -> None:
+        client = world.region_client
+        first = world.ask()
+        world.too_large.add(1)
+        client.homes_told("t", "old", [(0, 1)])
+        client.gone("old")
+        await asyncio.sleep(0)
+        error = first.exception()
+        assert isinstance(error, NotSerializable)
+        assert (error.code, error.stored) == ("arguments_too_large", "nothing")
+        route = client.regions["t"].routes[0]
+        assert (route.outstanding, len(route.waiting), client.regions["t"].calls) == (0, 0, 0)
+        world.ask()
+        client.homes_told("t", "new", [(0, 2)])
+        client.homes_told("t", "newest", [(0, 3)])
+        client.answered("new", Answer(2, b""), 0.0)
+        world.ask()
+        assert world.sent == [("new", 2), ("newest", 3)], "the shard's calls go on"
 
     run(main)
