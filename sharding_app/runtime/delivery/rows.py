@@ -101,4 +101,6 @@ def _kind_of(error: BaseException) -> Failure:
 def text_of(error: Exception) -> str:
     """Return the text about an error that is kept beside its message."""
     text = f"{error.code}: {error.message}" if isinstance(error, ShardingError) else told(error)
+    # The column takes neither lone surrogates nor a NUL.
+    text = text[:MAX_ERROR_CHARS].encode(errors="backslashreplace").decode()
     return text[:MAX_ERROR_CHARS].replace("\0", " ")

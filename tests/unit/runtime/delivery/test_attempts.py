@@ -1,12 +1,15 @@
 """When the outcome of a delivery is taken in."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
-from sharding_app.errors import Unavailable
-from sharding_app.ports.deliveries import MessageChanges, MessageRow
+from sharding_app.errors import InvalidCall, Unavailable
+from sharding_app.ports.deliveries import Claim, MessageChanges, MessageRow
+from sharding_app.ports.journal import RowRefused
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.delivery import outcome
 from sharding_app.protocol.pending_call import Reply
@@ -32,12 +35,32 @@ class Asked(list[tuple[str, Reply]]):
         return [each for each, _ in self]
 
 
-def stage(*args: str) -> tuple[Deliverer, Asked]:
+class Texts(Pages):
+    """A journal that takes texts as PostgreSQL does."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.texts: list[str] = []
+
+    async def set_aside(self, message: str, failures: int, pause: float, error: str, claim: Claim) -> bool:
+        try:
+            error.encode()
+        except UnicodeError as refused:
+            raise RowRefused(f"text is not Unicode: {refused}") from refused
+        self.texts.append(error)
+        return True
+
+
+def stage(
+    *args: str,
+    pages: Pages | None = None,
+    run: Callable[[Coroutine[Any, Any, None]], object] = lambda _: None,
+) -> tuple[Deliverer, Asked]:
     """Stage messages of one pair."""
     asked = Asked()
     made = Deliverer(
-        "n", DeliverySettings(), Pages({}),  # type: ignore[arg-type]
-        now=lambda: 0.0, ask=asked.ask, may_handle=lambda: True, run=lambda _: None,
+        "n", DeliverySettings(), pages or Pages({}),  # type: ignore[arg-type]
+        now=lambda: 0.0, ask=asked.ask, may_handle=lambda: True, run=run,
         host_of=lambda *_: None, fenced=lambda *_: None, place=lambda *_: None,
     )  # fmt: skip
     entity_type = Owner._sharding_type
@@ -71,6 +94,18 @@ async def test_an_error_is_taken_in_by_a_turn_of_its_own() -> None:
     await asyncio.sleep(0)
     assert made.pending == 2  # both wait for the first one's next attempt
     assert asked.args == ["first"]
+
+
+async def test_a_message_is_set_aside_whatever_the_text_of_its_error() -> None:
+    """An extractor is the user's, and raises on the asking side: no message has encoded that."""
+    pages, jobs = Texts(), list[Coroutine[Any, Any, None]]()
+    made, asked = stage("first", pages=pages, run=jobs.append)
+    asked[0][1].set_exception(InvalidCall("no tenant 'M\udcfcller'\0"))
+    await asyncio.sleep(0)
+    (change,) = jobs
+    await change
+    assert pages.texts == ["bad_call: no tenant 'M\\udcfcller' "]
+    assert made.pending == 1, "it is tried again"
 
 
 async def test_a_bug_in_what_follows_an_answer_does_not_reach_the_frame(
