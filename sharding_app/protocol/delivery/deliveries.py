@@ -52,8 +52,8 @@ LEAD_SECONDS = 1.0
 """Timers are read from the journal this long before they are due. It is less than the horizon, so
 that a dense sequence of timers is read in pages."""
 OVERHEAD_BYTES = 300
-UNREADABLE = (ValueError, LookupError, OverflowError, msgspec.MsgspecError)
-"""Errors about the spec of a repeating timer."""
+UNREADABLE = (ValueError, LookupError, OverflowError, OSError, msgspec.MsgspecError)
+"""Errors about the spec of a repeating timer, or the file of its zone."""
 COMPACT = 64
 """A heap with this many times for each message is made anew."""
 

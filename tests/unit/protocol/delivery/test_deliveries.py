@@ -1,7 +1,11 @@
 """The machine of one shard's messages and timers: each transition, with its effects."""
 
+import errno
+from zoneinfo import ZoneInfo
+
 import pytest
 
+from sharding_app.protocol.delivery import recurrence
 from sharding_app.protocol.delivery.deliveries import (
     DIED,
     FAILED,
@@ -409,6 +413,25 @@ def test_a_timer_whose_spec_cannot_be_read_here_fails_and_holds_up_no_other() ->
         found.set_aside(unread, failures, 1.0, 2.0 * failures)
         found.tick(2.0 * failures + 1.0)
     assert [type(each) for each in found.out] == [SetAside, Park]
+
+
+def test_a_timer_whose_zone_cannot_be_opened_now_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file of a zone is opened at its first use, and a process may have too many open."""
+
+    def opened(name: str) -> ZoneInfo:
+        raise OSError(errno.EMFILE, "Too many open files", name)
+
+    found = machine()
+    one = timer("t1", 1.0, every=Recurrence(day_at="07:00", tz="Europe/Berlin").encode())
+    found.staged([one, message("m1", 2)], 0.5)
+    with monkeypatch.context() as here:
+        here.setattr(recurrence, "ZoneInfo", opened)
+        found.tick(1.0)
+    (aside,) = (each for each in found.out if isinstance(each, SetAside))
+    found.out.clear()
+    found.set_aside(one, aside.failures, aside.pause, 1.0)
+    found.tick(1.0 + aside.pause)
+    assert sent(found) == ["t1"]
 
 
 def test_a_page_that_was_read_while_a_first_message_was_set_aside_has_none_of_those_behind_it() -> None:
