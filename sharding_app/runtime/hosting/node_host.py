@@ -477,6 +477,7 @@ class NodeHost:
         for host in self.all_hosts():
             for number in list(host.shards):
                 host.shard_life.drop(number)
+        self._one_stopped.set()  # `emptied` waits for these too
 
     @property
     def empty(self) -> bool:
@@ -506,6 +507,7 @@ class NodeHost:
                 for host in self.hosts_of(name):
                     host.shard_life.drop(number)
                     host.shard_life.left(number, mine[key])
+        self._one_stopped.set()
 
     def give_up_stored(self) -> None:
         """Give up the shards whose objects come from the journal, and those of workers.
@@ -716,6 +718,7 @@ class NodeHost:
             "shard %s/%d has moved on from epoch %d", type_name, shard, epoch,
             extra={"action": "shard_fenced", "entity_type": type_name},
         )  # fmt: skip
+        self._one_stopped.set()
         # The coordinator knows this, unless the row has vanished. Then it finds out now.
         self._say_stopped(type_name, {shard: epoch}, given_up=True)
 
