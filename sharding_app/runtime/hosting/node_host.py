@@ -452,7 +452,9 @@ class NodeHost:
                 host.shard_life.stop(shard, epoch)
 
     def stop_all(self) -> None:
+        """Stop all shards, and start none any more: a row may have been read already."""
         for host in self.all_hosts():
+            host.leaves = True
             for number, epoch in _at_home(host).items():
                 host.shard_life.stop(number, epoch)
 

@@ -49,6 +49,8 @@ class ShardHost(Protocol):
     remembering: Remembering | None
     workers: WorkerRuns | None
     gate: ShardGate | None
+    leaves: bool
+    "The node leaves the cluster: no shard starts here any more."
     resumes: int
     may_handle: Callable[[], bool]
     send: Callable[[Incarnation, AnyMessage], None]
@@ -172,13 +174,13 @@ class ShardLife:
         """Host a shard whose row names us at that epoch. There may be messages and timers of its
         entities if its type uses messages.
 
-        False: it was stopped here at that epoch.
+        False: it was stopped here at that epoch, or the node leaves.
         """
         host = self._host
         shard = host.shards.get(number)
         if shard is not None and shard.epoch == epoch:
             return not shard.stopping
-        if self.was_stopped(number, epoch):
+        if self.was_stopped(number, epoch) or host.leaves:
             return False
         if shard is not None:
             self.drop(number)

@@ -154,6 +154,8 @@ class TypeHost:
         self.listener = ports.listener
         self.threads = ports.threads
         self.closing = False
+        self.leaves = False
+        "Its node leaves the cluster: no shard starts here any more."
         self.resumes = 0
         "How often the node's lease has come back."
         self.now = ports.clock.now

@@ -1,7 +1,7 @@
 """Steps that come after the end of what they belong to: of a node, a shard, a worker's run."""
 
 import asyncio
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -51,3 +51,38 @@ async def test_a_node_whose_shards_are_dropped_while_it_leaves_waits_no_longer()
             Slow.goes_on.set()
             working.cancel()
             await asyncio.wait([working])
+
+
+async def test_a_node_that_leaves_starts_no_shard_behind_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row was read before all were stopped. Others take the shard once the node's row is gone."""
+    async with MemoryCluster([Slow], nodes=1) as cluster:
+        node = cluster.nodes.pop("node1")
+        hosting: Any = node.hosting
+        goes_on, stop_all, homes = asyncio.Event(), hosting.stop_all, hosting._ports.store.homes
+
+        async def late(*args: Any) -> Any:
+            found = await homes(*args)
+            await goes_on.wait()
+            return found
+
+        def stopped() -> None:
+            stop_all()
+            goes_on.set()
+
+        here: list[int] = []
+        leave = hosting._ports.store.leave
+
+        async def leaves(incarnation: str) -> None:
+            here.extend(node.hosts["late.Slow"].shards)
+            await leave(incarnation)
+
+        monkeypatch.setattr(hosting._ports.store, "leave", leaves)
+        monkeypatch.setattr(hosting._ports.store, "homes", late)
+        monkeypatch.setattr(hosting, "stop_all", stopped)
+        with cluster.in_use():
+            calling = asyncio.ensure_future(Slow.ref("a", timeout=60).hello())
+            await until(lambda: ("late.Slow", 0) in cluster.server.cluster.shards)
+            await node.stop(LEAVE_SECONDS)
+            calling.cancel()
+            await asyncio.wait([calling])
+        assert not here, "its row has gone, and a shard runs here"
