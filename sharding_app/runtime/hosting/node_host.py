@@ -129,7 +129,7 @@ class NodeHost:
         "The most of a process's credit that calls to journals that stand still take."
         self._one_stopped = asyncio.Event()
         self._resumed = 0
-        "How often the node's lease has come back."
+        "Grows when the node's lease is lost, and when it has come back."
         self.keepers: dict[str, LeaseKeeper] = {}
         "Keepers of the leases that types need, by the source of the leases."
         self._given_up: dict[ShardKey, Epoch] = {}
@@ -565,8 +565,13 @@ class NodeHost:
                 await part.journal.take(name, host.type_id, numbers, ours, me, first=True)
 
     def suspend(self) -> None:
-        """End what runs without a message: the lease is lost."""
+        """End what runs without a message: the lease is lost, and rows that were read are outdated.
+
+        `resume` would say so too late: the lifeline's thread makes the lease valid before that.
+        """
+        self._resumed += 1
         for host in self.all_hosts():
+            host.resumes += 1
             if host.workers is not None:
                 host.workers.suspend()
 

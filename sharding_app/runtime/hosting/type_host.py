@@ -157,7 +157,7 @@ class TypeHost:
         self.leaves = False
         "Its node leaves the cluster: no shard starts here any more."
         self.resumes = 0
-        "How often the node's lease has come back."
+        "Grows when the node's lease is lost, and when it has come back."
         self.now = ports.clock.now
         self.meter = Meter(ports.clock, part.writer.figures.writers)
         self.gate: ShardGate | None = None

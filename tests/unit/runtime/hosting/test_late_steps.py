@@ -10,6 +10,7 @@ from sharding_app import (
     ShardingSettings,
     command,
 )
+from sharding_app.protocol.messages import HostShard
 from sharding_app.testing.cluster import MemoryCluster
 from tests.unit.runtime.counter_cluster import until
 
@@ -86,3 +87,32 @@ async def test_a_node_that_leaves_starts_no_shard_behind_the_last(monkeypatch: p
             calling.cancel()
             await asyncio.wait([calling])
         assert not here, "its row has gone, and a shard runs here"
+
+
+# -- Rows that were read before the lease was lost -------------------------------------------------
+
+
+async def test_rows_of_before_a_lapse_start_nothing_before_the_node_has_gone_on() -> None:
+    """The lifeline's thread makes the lease valid. The node's loop goes on some steps later."""
+    async with MemoryCluster([Slow], nodes=1) as cluster:
+        with cluster.in_use():
+            assert await Slow.ref("a").hello() == 1
+            (node,) = cluster.nodes.values()
+            hosting: Any = node.hosting
+            (shard,) = node.hosts["late.Slow"].shards.values()
+            node.hosts["late.Slow"].shard_life.drop(0)
+            node.hosts["late.Slow"].stopped_at.clear()
+            goes_on, is_read = asyncio.Event(), asyncio.Event()
+
+            async def secured() -> None:
+                is_read.set()
+                await goes_on.wait()
+
+            hosting._cluster_journal.secured.next = secured
+            message = HostShard(node.locator.term, "late.Slow", [0], [shard.epoch])
+            starting = asyncio.ensure_future(hosting.start(node.incarnation, message))
+            await is_read.wait()
+            node.on_suspended()  # and the lease is valid again, and `hosting.resume` is still to come
+            goes_on.set()
+            await starting
+            assert not node.hosts["late.Slow"].shards
