@@ -147,7 +147,7 @@ class Shard(Generic[S]):
         self.slots: dict[EntityId, S] = {}
         self.stopping = False
         self.closed = False
-        "Its lease is lost: envelopes that were taken in and not begun must not begin."
+        "Its lease is lost, or it has left: envelopes that have not begun must not begin."
         self.busy = 0
         "Slots that load or run: a stopping shard has stopped when there are none."
         self.lingering = 0

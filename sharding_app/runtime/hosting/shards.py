@@ -253,6 +253,7 @@ class ShardLife:
         shard = host.shards.pop(number, None)
         if shard is None:
             return
+        shard.closed = True  # what goes on of it may not begin anything, nor ask for its lease
         self._begins_to_stop(shard)
         self.never_again(number, shard.epoch)
         for slot in list(shard.slots.values()):
@@ -294,6 +295,7 @@ class ShardLife:
     def ended(self, shard: ResidentShard) -> None:
         """Report that nothing of a stopping shard runs any more."""
         host = self._host
+        shard.closed = True  # as in `drop`: a `run` that was given up may go on
         if host.shards.get(shard.number) is shard:
             del host.shards[shard.number]
             for slot in shard.slots.values():

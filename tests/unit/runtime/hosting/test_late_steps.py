@@ -1,18 +1,23 @@
 """Steps that come after the end of what they belong to: of a node, a shard, a worker's run."""
 
 import asyncio
+import contextlib
 from typing import Any, ClassVar
 
 import pytest
 
 from sharding_app import (
     Entity,
+    ShardedDaemonProcess,
     ShardingSettings,
+    Worker,
     command,
 )
+from sharding_app.entities.registry import registry
 from sharding_app.protocol.messages import HostShard
 from sharding_app.testing.cluster import MemoryCluster
-from tests.unit.runtime.counter_cluster import until
+from tests.unit.runtime.counter_cluster import CONFIG, until
+from tests.unit.runtime.hosting import arbiter
 
 pytestmark = pytest.mark.asyncio
 
@@ -116,3 +121,69 @@ async def test_rows_of_before_a_lapse_start_nothing_before_the_node_has_gone_on(
             goes_on.set()
             await starting
             assert not node.hosts["late.Slow"].shards
+
+
+# -- Workers ---------------------------------------------------------------------------------------
+
+
+class Deaf(Worker):
+    steps: ClassVar[int] = 0
+    is_deaf: ClassVar[bool] = True
+
+    async def run(self) -> None:
+        while True:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
+                Deaf.steps += 1
+            if not Deaf.is_deaf:
+                return
+
+
+async def test_a_run_that_swallows_its_cancellation_ends_when_its_shard_was_dropped() -> None:
+    """Its number lives elsewhere, so it takes no more steps than without a lease."""
+    Deaf.is_deaf = True
+    with registry.isolated():
+        deaf = ShardedDaemonProcess.start("late.deaf", worker=Deaf, workers=1)
+        made = registry.get(deaf.type_name)
+        async with MemoryCluster([made], nodes=1, config=CONFIG) as cluster:
+            (node,) = cluster.nodes.values()
+            host: Any = node.hosts[deaf.type_name]
+            await until(lambda: Deaf.steps > 2)
+            (run,) = host.workers._runs.values()
+            host.shard_life.drop(0)
+            await asyncio.sleep(1.5 * CONFIG.stop_timeout_seconds)
+            before = Deaf.steps
+            await asyncio.sleep(0.3)
+            after = Deaf.steps
+            Deaf.is_deaf = False
+            await until(lambda: run.task.done())
+            assert after - before <= 1, "it goes on beside the next home of its number"
+
+
+@pytest.mark.parametrize("how", ["dropped", "by force"])
+async def test_a_run_of_a_shard_that_left_gives_up_no_later_one_that_waits_for_its_lease(how: str) -> None:
+    Deaf.is_deaf, Deaf.steps = True, 0
+    with registry.isolated():
+        settings = ShardingSettings(use_lease="postgres")
+        deaf = ShardedDaemonProcess.start("late.leased", worker=Deaf, workers=1, settings=settings)
+        cluster = arbiter.LeasedCluster([registry.get(deaf.type_name)], nodes=1, config=arbiter.CONFIG)
+        cluster.arbiter = arbiter.Arbiter()
+        cluster.arbiter.grants = lambda *_: True
+        async with cluster:
+            (node,) = cluster.nodes.values()
+            host: Any = node.hosts[deaf.type_name]
+            await until(lambda: Deaf.steps > 2)
+            shard = host.shards[0]
+            epoch = shard.epoch
+            cluster.arbiter.grants = lambda *_: False
+            if how == "dropped":
+                host.shard_life.drop(0)
+            else:
+                host.shard_life.stop(0, epoch)
+                host.shard_life._force(shard)
+            assert not host.gate.admits(0, epoch + 1)
+            await asyncio.sleep(0.1)
+            try:
+                assert host.gate.wanted == {0: epoch + 1}
+            finally:
+                Deaf.is_deaf = False
