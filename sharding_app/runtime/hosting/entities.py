@@ -235,8 +235,9 @@ class EntityLife:
         """
         if self._host.workers is not None:
             self._host.workers.end(slot)
-            slot.ended = True
-            self._host.finished(slot)
+            if not slot.is_gone:  # without a `run` it is dropped at once
+                slot.ended = True
+                self._host.finished(slot)
             return
         close_context(slot.entity)
         stops = slot.shard.had_last_word(slot)

@@ -8,8 +8,10 @@ import pytest
 
 from sharding_app import (
     Entity,
+    EntityFailed,
     ShardedDaemonProcess,
     ShardingSettings,
+    Supervision,
     Worker,
     command,
 )
@@ -187,3 +189,38 @@ async def test_a_run_of_a_shard_that_left_gives_up_no_later_one_that_waits_for_i
                 assert host.gate.wanted == {0: epoch + 1}
             finally:
                 Deaf.is_deaf = False
+
+
+async def test_a_worker_whose_first_command_fails_before_its_run_is_dropped_once() -> None:
+    class Fragile(Worker):
+        settings = ShardingSettings(supervision=Supervision(default="restart"))
+
+        async def run(self) -> None:
+            await asyncio.sleep(3600)
+
+        @command
+        def break_down(self) -> None:
+            raise KeyError("it is broken")
+
+    with registry.isolated():
+        fragile = ShardedDaemonProcess.start("late.fragile", worker=Fragile, workers=1)
+        made = registry.get(fragile.type_name)
+        async with MemoryCluster([made], nodes=1, config=CONFIG) as cluster:
+            with cluster.in_use():
+                (node,) = cluster.nodes.values()
+                host: Any = node.hosts[fragile.type_name]
+                await until(lambda: bool(host.workers._runs))
+                load = host.loader.want
+                wanted: list[Any] = []
+                host.loader.want = wanted.append
+                (slot,) = host.workers._runs
+                host.workers.end(slot)
+                await until(lambda: bool(wanted))
+                calling = asyncio.ensure_future(fragile.ref(0).break_down())
+                await until(lambda: bool(wanted[0].mailbox))
+                host.loader.want = load
+                load(wanted[0])
+                with pytest.raises(EntityFailed):
+                    await calling
+                assert host.execution.counters["handler_failed"] == 1
+                await until(lambda: bool(host.workers._runs))
