@@ -315,12 +315,16 @@ class CoordinatorShell:
 
     async def _look(self) -> None:
         self._look_at = self._clock.now() + LOOK_SECONDS
+        read: tuple[float, Server, list[Member]] | None = None
         try:
             server, members = await self._store.members()
+            read = self._clock.now(), server, members
             await self._read_types(members)
             numbers = await self._read_workers(members)
         except StoreUnavailable:
             self._look_at = self._clock.now() + RETRY_SECONDS
+            if read is not None:  # another table is locked: the dead do not wait for it
+                self.machine.fencing.found_dead(self._membership.judge(*read).dead)
             return
         now = self._clock.now()
         verdict = self._membership.judge(now, server, members)

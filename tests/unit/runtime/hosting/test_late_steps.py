@@ -16,6 +16,7 @@ from sharding_app import (
     command,
 )
 from sharding_app.entities.registry import registry
+from sharding_app.ports.store import StoreUnavailable
 from sharding_app.protocol.messages import HostShard
 from sharding_app.testing.cluster import MemoryCluster
 from tests.unit.runtime.counter_cluster import CONFIG, until
@@ -224,3 +225,26 @@ async def test_a_worker_whose_first_command_fails_before_its_run_is_dropped_once
                     await calling
                 assert host.execution.counters["handler_failed"] == 1
                 await until(lambda: bool(host.workers._runs))
+
+
+# -- The coordinator -------------------------------------------------------------------------------
+
+
+async def test_the_dead_are_found_while_another_table_is_locked() -> None:
+    async with MemoryCluster([Slow], nodes=2) as cluster:
+        with cluster.in_use():
+            assert await Slow.ref("a").hello() == 1
+            leader = next(each for each in cluster.nodes.values() if each.coordinator is not None)
+            (dead,) = [name for name, each in cluster.nodes.items() if each is not leader]
+            incarnation = cluster.nodes[dead].incarnation
+            store: Any = leader.ports.store
+
+            async def locked(*_: Any) -> Any:
+                raise StoreUnavailable("canceling statement due to lock timeout", answered=True)
+
+            store.types = locked
+            coordinator: Any = leader.coordinator
+            coordinator._types_of = None
+            await cluster.kill_node(dead)
+            await until(lambda: incarnation not in cluster.server.cluster.members, 10)
+            del store.types
