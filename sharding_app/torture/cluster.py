@@ -217,7 +217,7 @@ class Cluster(ABC):
 
     def wait_members(self, *names: str, seconds: float = 15.0) -> None:
         """Wait until exactly these nodes are up and one of them coordinates."""
-        until(
-            lambda: set(self.members()) == set(names) and self.coordinator() in names,
-            seconds, f"{', '.join(names)} are up and one coordinates",
-        )  # fmt: skip
+        until(lambda: self.is_made_of(*names), seconds, f"{', '.join(names)} are up and one coordinates")
+
+    def is_made_of(self, *names: str) -> bool:
+        return set(self.members()) == set(names) and self.coordinator() in names

@@ -15,7 +15,7 @@ from typing import Any
 
 from sharding_app.torture.faults import Fault, Made, Stage, nothing
 from sharding_app.torture.judge import Outage
-from sharding_app.torture.processes import NotInTime
+from sharding_app.torture.processes import NotInTime, until
 from sharding_app.torture.scenario import Broken, Report, Scenario
 
 HEAL_SECONDS = 30.0
@@ -111,8 +111,8 @@ class Mixed:
         self._outage(began, at)
         for name in self.stage.names:
             self._wait_up(name)
+        self._wait_for_all()
         self.stage.starved.clear()
-        cluster.wait_members(*self.stage.names, seconds=HEAL_SECONDS)
         up = time.monotonic()
         run.wait_answers(up, seconds=HEAL_SECONDS)
         self.answered_ms.append((time.monotonic() - at) * 1000)
@@ -126,6 +126,27 @@ class Mixed:
             f"healed: all nodes up after {up - at:.1f} s, all answer after {time.monotonic() - at:.1f} s"
         )
 
+    def _wait_for_all(self) -> None:
+        """Wait for all nodes.
+
+        The loop of a starved node may stand still behind its start, until a watchdog ends it.
+        """
+        cluster, names = self.run.cluster, self.stage.names
+
+        def ended() -> list[str]:
+            return [each for each in names if each in self.stage.starved and not cluster.nodes[each].alive]
+
+        until(
+            lambda: cluster.is_made_of(*names) or ended(), HEAL_SECONDS, f"{', '.join(names)} are up, or end"
+        )
+        for each in ended():
+            self._start_again(each)
+        cluster.wait_members(*names, seconds=HEAL_SECONDS)
+
+    def _start_again(self, name: str) -> None:
+        self._tell(f"{name} had ended, and is started again")
+        self.run.cluster.launch(name).wait_up()
+
     def _wait_up(self, name: str) -> None:
         """Wait for a node.
 
@@ -137,8 +158,7 @@ class Mixed:
         except NotInTime:
             if nodes[name].alive or name not in self.stage.starved:
                 raise
-            self._tell(f"{name} had ended, and is started again")
-            self.run.cluster.launch(name).wait_up()
+            self._start_again(name)
 
     def _tell(self, what: str) -> None:
         self.say(f"{time.monotonic() - self.began:8.1f} s  round {self.run.round_number}  {what}")
