@@ -64,3 +64,10 @@ def test_a_way_that_was_slow_for_a_while_does_not_make_reads_long() -> None:
         pace.took(0.2)
     pace.took(1.1)
     assert pace.size == 125
+
+
+def test_half_of_a_slow_read_that_is_slow_and_yet_quicker_is_halved_again() -> None:
+    pace = Pace(500)
+    pace.took(4.0)
+    pace.took(2.5)
+    assert pace.size == 125

@@ -34,6 +34,14 @@ def test_an_incident_is_told_once() -> None:
     assert suspicions.to_tell("n-000", members(10)) != {}
 
 
+def test_no_others_are_told_in_place_of_those_that_have_gone_since() -> None:
+    suspicions = Suspicions("n-002")
+    suspicions.add("n-007")
+    assert set(suspicions.to_tell("n-000", members(10))) == {"n-000", "n-001", "n-003"}
+    left = [each for each in members(10) if each.incarnation not in ("n-001", "n-003")]
+    assert suspicions.to_tell("n-000", left) == {}
+
+
 def test_a_coordinator_is_not_told_of_itself_and_the_next_one_is() -> None:
     suspicions = Suspicions("p-me")
     suspicions.add("n-000")
