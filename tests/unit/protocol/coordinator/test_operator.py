@@ -112,6 +112,15 @@ def test_rebalancing_is_asked_for_paused_and_let_go_on() -> None:
     ]  # fmt: skip
 
 
+def test_asking_to_rebalance_a_cluster_that_is_about_to_stop_is_refused() -> None:
+    play = two()
+    for name in "ab":
+        play.change(name, asked="stop")
+    play.wait(1)
+    code, text = request(play, "rebalance")
+    assert (code, "about to stop" in text) == (ReplyCode.REFUSED, True)
+
+
 def test_asking_to_rebalance_what_is_balanced_says_so() -> None:
     play = two()
     play.wait(1)
