@@ -29,6 +29,7 @@ from sharding_app.protocol.messages import (
     FailedStart,
     Frame,
     NodeStats,
+    NodeTrend,
     OfShards,
     RegionState,
     ShardRegionState,
@@ -192,3 +193,8 @@ def test_reasons_do_not_quote_what_was_read() -> None:
     with pytest.raises(DecodeError) as caught:
         decode_frame(HEAD + b"\x91" + secret)
     assert "secret" not in caught.value.reason
+
+
+def test_a_trend_has_one_time_for_each_of_its_samples() -> None:
+    with pytest.raises(ValueError, match="differ in length"):
+        NodeTrend(1, 10, 0.0, 0.0, [1.0, 2.0], {"commands": [1.0]})

@@ -165,6 +165,14 @@ def test_an_answer_that_is_not_awaited_changes_nothing() -> None:
     assert not play.machine.holds("a", 9.0), "only renewals make it last"
 
 
+def test_a_release_that_fails_says_nothing_of_a_lease_that_is_held_again() -> None:
+    play = Play()
+    play.held()
+    play.machine.not_released(["a"], 0.5)
+    assert play.machine.holds("a", 0.5)
+    assert play.at(1.0) == [Renew(["a"])]
+
+
 def test_what_is_not_wanted_when_the_answer_comes_is_given_back() -> None:
     play = Play()
     for answer in ("granted", "none", "refused"):
