@@ -143,10 +143,9 @@ class NodeProcess:
 
 
 def _proxies() -> dict[str, Proxy]:
+    """Make a proxy for each server. Raises NoAddress."""
     made = {}
     for server, find in ADDRESSES.items():
-        if server == "redis" and get_settings().links == "direct":
-            continue
         host, port = find()
         made[server] = Proxy(port, host)
     return made

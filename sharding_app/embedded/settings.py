@@ -83,6 +83,12 @@ def started(entry: Mapping[str, Any]) -> Mapping[str, Any]:
         return {**entry, "PORT": str(_ports[place])}
 
 
+def lead_elsewhere(entry: dict[str, Any], port: int) -> None:
+    """Have an entry of DATABASES lead to this port, whatever port its own server has."""
+    entry.pop(_FOLDER, None)
+    entry["PORT"] = str(port)
+
+
 def _renew_lock() -> None:
     """Give a forked child a lock of its own: a thread of its parent may hold the other one."""
     global _lock

@@ -7,6 +7,7 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 from django.conf import settings as django_settings
 
 from sharding_app.adapters.postgres.conninfo import from_django_settings
+from sharding_app.embedded.settings import lead_elsewhere, started
 from sharding_app.settings.load import get_settings, layer_entries
 
 LOOPBACK = "127.0.0.1"
@@ -53,7 +54,7 @@ def redis_url() -> str:
 
 def postgres_address() -> tuple[str, int]:
     """Return the address of PostgreSQL; raise NoAddress if no proxy can be put in front of it."""
-    config = django_settings.DATABASES[get_settings().database]
+    config = started(django_settings.DATABASES[get_settings().database])
     host = str(config.get("HOST") or "")
     if not host or host.startswith("/") or "," in host:
         raise NoAddress("PostgreSQL is configured with a Unix socket or with several hosts")
@@ -77,7 +78,7 @@ def reroute(through: Mapping[str, int]) -> None:
         database = django_settings.DATABASES[get_settings().database]
         # The name stays: a certificate is checked against it, while the address is the proxy's.
         database["OPTIONS"] = {**(database.get("OPTIONS") or {}), "hostaddr": LOOPBACK}
-        database["PORT"] = str(port)
+        lead_elsewhere(database, port)
     if port := through.get("redis"):
         url = urlsplit(redis_url())
         before, separator, _ = url.netloc.rpartition("@")

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.conf import settings as django_settings
 from django.core.management.base import CommandError
+from django.core.signals import setting_changed
 
 from sharding_app.adapters.postgres.partitioning import CannotPartition
 from sharding_app.bench.browsers import WAYS_TO_BROWSERS, run_browsers
@@ -37,6 +38,13 @@ from sharding_app.operations.connectivity import check_servers
 from sharding_app.processes.addresses import NoAddress, reroute
 from sharding_app.settings.load import get_settings
 from sharding_app.wiring import new_loop
+
+
+def _send_over_the_layer() -> None:
+    """Send this node's frames through the proxies too: direct links would go on beside them."""
+    links = {**getattr(django_settings, "SHARDING", {}), "LINKS": "channel_layer"}
+    django_settings.SHARDING = links
+    setting_changed.send(sender=Command, setting="SHARDING", value=links, enter=True)
 
 
 class Command(ShardingCommand):
@@ -135,7 +143,9 @@ class Command(ShardingCommand):
             if options["as_browsers"]:
                 runner.run(run_browsers(options["as_browsers"], options["over"]))
             elif options["as_node"]:
-                reroute(options["through"])
+                if options["through"]:
+                    _send_over_the_layer()
+                    reroute(options["through"])
                 runner.run(run_node(options["as_node"]))
             elif options["as_flood"]:
                 runner.run(run_flood())
