@@ -59,7 +59,7 @@ def written(plants: dict[str, Plant]) -> str:
 
 
 def check_of(broken: str) -> str:
-    """Return the name of the check in what a seed says of a broken promise."""
+    """Return the name of the check in a seed's sentence about a broken promise."""
     found = re.match(r"promise \d+, (\w+): ", broken)
     if found is None:
         raise ValueError(f"no broken promise: {broken!r}")

@@ -88,7 +88,7 @@ def test_a_check_that_no_plant_shows_is_named_by_a_test(name: str) -> None:
     assert any(isinstance(each, str) and re.search(rf"\b{name}\b", each) for each in texts)
 
 
-def test_the_name_of_a_check_is_taken_from_what_a_seed_says() -> None:
+def test_the_name_of_a_check_is_taken_from_the_sentence() -> None:
     assert check_of("promise 5, effect_once: 'a' is stored twice") == "effect_once"
     with pytest.raises(ValueError, match="no broken promise"):
         check_of("it has not ended")

@@ -1099,7 +1099,7 @@ class Command(LastCommit):
             self.phase = OVER  # whatever it was
             self.services.replies.fail(self.source, self.message, failed)
         if self.is_current() and not self.slot.is_gone:
-            if self.slot.tail is self:  # what follows its own outcome may never be told of it
+            if self.slot.tail is self:  # its followers may never hear of its own outcome
                 self.services.owner.reload(self.slot)
             else:
                 self._rebuild(0.0)

@@ -565,7 +565,7 @@ class NodeHost:
                 await part.journal.take(name, host.type_id, numbers, ours, me, first=True)
 
     def suspend(self) -> None:
-        """End what runs without a message: the lease is lost, and rows that were read are outdated.
+        """End all that runs without a message: the lease is lost. Rows read before are outdated.
 
         `resume` would say so too late: the lifeline's thread makes the lease valid before that.
         """

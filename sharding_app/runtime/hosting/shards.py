@@ -253,7 +253,7 @@ class ShardLife:
         shard = host.shards.pop(number, None)
         if shard is None:
             return
-        shard.closed = True  # what goes on of it may not begin anything, nor ask for its lease
+        shard.closed = True  # a part of it that goes on may not begin anything, nor ask for its lease
         self._begins_to_stop(shard)
         self.never_again(number, shard.epoch)
         for slot in list(shard.slots.values()):

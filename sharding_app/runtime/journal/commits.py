@@ -162,7 +162,7 @@ class LastCommit(Commit):
             else:
                 self.not_committed(why, detail)
         finally:
-            # What follows must not wait for ever behind an error in the outcome of this command.
+            # Followers must not wait for ever behind an error in the outcome of this command.
             try:
                 for follower in self.followers or ():
                     _tell(follower, why)
@@ -221,7 +221,7 @@ def _tell(follower: Follower, why: NotCommitted | None) -> None:
         raise  # nothing here can be relied on any more: the node ends
     except BaseException as error:
         logger.error(
-            "a bug: what follows a commit failed",
+            "a bug: a follower of a commit failed",
             exc_info=traceable(error),
             extra={"action": "internal_error"},
         )

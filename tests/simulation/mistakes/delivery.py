@@ -380,7 +380,7 @@ def _rejected_is_done(real: Any) -> Any:
 
 def _while_another_runs(real: Any) -> Any:
     def deliver(self: Shard[Any], source: Incarnation, message: Deliver, now: float) -> Any:
-        """Run what comes for a busy entity at once."""
+        """Run the messages of a busy entity at once."""
         verdict, slot = real(self, source, message, now)
         if verdict is Verdict.QUEUED and slot.state is SlotState.BUSY:
             self.withdraw(slot)

@@ -32,7 +32,7 @@ def _of_all_bits(_: Any) -> Any:
 
 def _of_the_first(real: Any) -> Any:
     def tell(self: Following, followed: Any, after: int, events: bool, reading: Reading) -> None:
-        """Tell each event with what the first one says."""
+        """Tell each event with the payload of the first one."""
         kept = [structs.replace(each, payload=reading.events[0].payload) for each in reading.events]
         real(self, followed, after, events, reading._replace(events=kept))
 
@@ -41,7 +41,7 @@ def _of_the_first(real: Any) -> Any:
 
 def _all_that_is_visible(real: Any) -> Any:
     def tell(self: Following, followed: Any, after: int, events: bool, reading: Reading) -> None:
-        """Look for events now and then, and tell what is stored, and may not be acknowledged."""
+        """Look for events now and then, and tell all that are stored, acknowledged or not."""
         followed.last = max(followed.last or 0, reading.last)
         real(self, followed, after, events, reading)
         if followed.waiters:

@@ -21,8 +21,8 @@ class Mistake(NamedTuple):
 
     @property
     def changes_a_stand_in(self) -> bool:
-        """Whether it changes what stands for PostgreSQL or for a process in the simulation. Such a
-        mistake shows that the judge sees what a server could do wrong. It is none of the engine's.
+        """Whether it changes a stand-in of PostgreSQL or of a process in the simulation. Such a
+        mistake shows that the judge sees mistakes of a server. It is none of the engine's.
         """
         module: str = getattr(self.where, "__module__", "") or self.where.__name__
         return module.startswith(STAND_INS)

@@ -187,7 +187,7 @@ def _of_the_last(real: Any) -> Any:
     def feed_chunk(
         self: turn._Work, events: list[StoredEvent], waits: set[Key]
     ) -> Generator[Request, Any, None]:
-        """Feed each event with what the last one says."""
+        """Feed each event with the payload of the last one."""
         return real(self, [each._replace(payload=events[-1].payload) for each in events], waits)  # type: ignore[no-any-return]
 
     return feed_chunk

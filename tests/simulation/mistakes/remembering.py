@@ -114,7 +114,7 @@ def _erases_none(real: Any) -> Any:
 
 def _with_its_former_wish(real: Any) -> Any:
     async def write(self: Remembering) -> None:
-        """Write of what goes to rest that it rests, and then once more that it runs."""
+        """Write of an entity at rest that it rests, and then once more that it runs."""
         rests = {key: wish for key, wish in self._wishes.items() if not wish.runs}
         await real(self)
         for key, wish in rests.items():

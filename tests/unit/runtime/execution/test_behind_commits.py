@@ -46,7 +46,7 @@ async def test_a_broken_command_behind_a_commit_under_way_loads_no_stale_object(
                     await cart.shut_it()
                 await asyncio.sleep(0.2)
             assert await add == 1
-            assert await cart.total() == 1  # what a caller was told is seen
+            assert await cart.total() == 1  # its caller was told so
             assert await cart.add("book") == 2
 
 

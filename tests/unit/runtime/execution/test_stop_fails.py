@@ -36,7 +36,7 @@ class Closing(Cart, name="stops.Closing"):
 
 
 @pytest.mark.parametrize("awaits", [False, True])
-async def test_what_came_while_a_stop_handler_failed_to_commit_is_handled(*, awaits: bool) -> None:
+async def test_messages_that_came_while_a_stop_handler_failed_to_commit_are_handled(*, awaits: bool) -> None:
     Closing.begun, Closing.go_on, Closing.awaits = asyncio.Event(), asyncio.Event(), awaits
     async with MemoryCluster([registry.get("stops.Closing")], nodes=1) as cluster:
         with cluster.in_use():

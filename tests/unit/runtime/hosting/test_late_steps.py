@@ -1,4 +1,4 @@
-"""Steps that come after the end of what they belong to: of a node, a shard, a worker's run."""
+"""Steps that come after the end of their node, their shard or their worker's run."""
 
 import asyncio
 import contextlib

@@ -62,7 +62,7 @@ def test_one_whose_consequences_fail_is_over_too() -> None:
     assert last.is_resolved
 
 
-def test_what_follows_is_told_behind_an_error_in_the_outcome() -> None:
+def test_followers_are_told_behind_an_error_in_the_outcome() -> None:
     last = a_slot().tail
     assert last is not None
     told: list[NotCommitted | None] = []
