@@ -6,7 +6,9 @@ No object is loaded from a journal that lacks that commit, and no number is used
 from __future__ import annotations
 
 import asyncio
-from typing import Any, ClassVar
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
@@ -65,12 +67,26 @@ class Planner(HotCart, name="behind.Planner"):
         await self.persist(Added("pen", 1))
 
 
-def slot_of(host: Any) -> Any:
-    (shard,) = host.shards.values()
-    return shard.slots["a"]
+class Stage(NamedTuple):
+    """A planner that was loaded, its host, and the commits that its writer holds back."""
+
+    cluster: MemoryCluster
+    cart: Any
+    host: Any
+    held: list[Any]
+    let_through: Callable[[], None]
+
+    async def at_work(self, call: Coroutine[Any, Any, Any]) -> tuple[asyncio.Future[Any], ...]:
+        """Hold a commit back, and let this command's handler wait behind it."""
+        add = asyncio.ensure_future(self.cart.add("book"))
+        await until(lambda: len(self.held) == 1)
+        other = asyncio.ensure_future(call)
+        await until(lambda: bool(self.host.execution.waiting))
+        return add, other
 
 
-async def test_a_command_that_waits_for_the_servers_time_counts_nothing_on_the_next_object() -> None:
+@asynccontextmanager
+async def planner() -> AsyncIterator[Stage]:
     Planner.go_on = asyncio.Event()
     async with MemoryCluster([registry.get("behind.Planner")], nodes=1) as cluster:
         with cluster.in_use():
@@ -79,55 +95,49 @@ async def test_a_command_that_waits_for_the_servers_time_counts_nothing_on_the_n
             (node,) = cluster.nodes.values()
             host: Any = node.hosts["behind.Planner"]
             held: list[Any] = []
-            put, host.execution.writer.put = host.execution.writer.put, held.append
-            asks, told, know = asyncio.Event(), asyncio.Event(), host.know_server_time
+            writer, put = host.execution.writer, host.execution.writer.put
+            writer.put = held.append
+            yield Stage(cluster, cart, host, held, lambda: setattr(writer, "put", put))
 
-            async def know_later() -> None:
-                asks.set()
-                await told.wait()
-                await know()
 
-            host.know_server_time = know_later
-            add = asyncio.ensure_future(cart.add("book"))
-            await until(lambda: len(held) == 1)
-            plan = asyncio.ensure_future(cart.plan())
-            await until(lambda: bool(host.execution.waiting))
-            Planner.go_on.set()
-            await until(asks.is_set)
-            held[0].resolved(NotCommitted.ERASED)  # the object is dropped, and rebuilt
-            slot = slot_of(host)
-            await until(lambda: slot.state is SlotState.IDLE)
-            host.execution.writer.put = put
-            told.set()
-            await asyncio.wait_for(asyncio.gather(add, plan, return_exceptions=True), 15)
-            assert await cart.add("book") == 1
-            assert list(cluster._rows(Planner, "a")) == [1], "the journal has a gap"
-            assert host.entity_life.forget_idle() == 1, "it is busy for ever"
-            assert await cart.total() == 1
+async def test_a_command_that_waits_for_the_servers_time_counts_nothing_on_the_next_object() -> None:
+    async with planner() as stage:
+        cart, host = stage.cart, stage.host
+        asks, told, know = asyncio.Event(), asyncio.Event(), host.know_server_time
+
+        async def know_later() -> None:
+            asks.set()
+            await told.wait()
+            await know()
+
+        host.know_server_time = know_later
+        calls = await stage.at_work(cart.plan())
+        Planner.go_on.set()
+        await until(asks.is_set)
+        stage.held[0].resolved(NotCommitted.ERASED)  # the object is dropped, and rebuilt
+        (shard,) = host.shards.values()
+        await until(lambda: shard.slots["a"].state is SlotState.IDLE)
+        stage.let_through()
+        told.set()
+        await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 15)
+        assert await cart.add("book") == 1
+        assert list(stage.cluster._rows(Planner, "a")) == [1], "the journal has a gap"
+        assert host.entity_life.forget_idle() == 1, "it is busy for ever"
+        assert await cart.total() == 1
 
 
 async def test_a_step_that_was_taken_behind_a_commit_under_way_loads_no_stale_object() -> None:
     """As `Appender._write` does: the step fails, and the commit before it is appended anew."""
-    Planner.go_on = asyncio.Event()
-    async with MemoryCluster([registry.get("behind.Planner")], nodes=1) as cluster:
-        with cluster.in_use():
-            cart = Planner.ref("a", timeout=20)
-            await cart.nothing()
-            (node,) = cluster.nodes.values()
-            host: Any = node.hosts["behind.Planner"]
-            held: list[Any] = []
-            put, host.execution.writer.put = host.execution.writer.put, held.append
-            add = asyncio.ensure_future(cart.add("book"))
-            await until(lambda: len(held) == 1)
-            step = asyncio.ensure_future(cart.step())
-            await until(lambda: bool(host.execution.waiting))
-            Planner.go_on.set()
-            await until(lambda: len(held) == 2)
-            held[1].resolved(NotCommitted.TAKEN)
-            await travel(0.3)
-            await host.journal.append(held[0].rows)
-            held[0].resolved(None)
-            host.execution.writer.put = put
-            assert await add == 1
-            assert await cart.total() == 1
-            await asyncio.gather(step, return_exceptions=True)
+    async with planner() as stage:
+        held = stage.held
+        add, step = await stage.at_work(stage.cart.step())
+        Planner.go_on.set()
+        await until(lambda: len(held) == 2)
+        held[1].resolved(NotCommitted.TAKEN)
+        await travel(0.3)
+        await stage.host.journal.append(held[0].rows)
+        held[0].resolved(None)
+        stage.let_through()
+        assert await add == 1
+        assert await stage.cart.total() == 1
+        await asyncio.gather(step, return_exceptions=True)
