@@ -23,7 +23,7 @@ FINDS = (
 """A kind of fault, how long it lasts, and the mistake that it finds."""
 SEED = 0
 STORMS = range(12)
-ONCE_BROKEN = (63048, 64362, 66309)
+ONCE_BROKEN = (63048, 64362, 66309, 70323)
 """Storms that have broken a promise before something was mended."""
 SEEDS_ONCE_BROKEN = (3408513, 3409721)
 """The same of seeds without a storm."""

@@ -19,6 +19,7 @@ from sharding_app.testing.simulation.promises import PromiseBroken
 from sharding_app.testing.simulation.virtual_node import DRIFT, LIFELINE, VirtualNode
 
 if TYPE_CHECKING:
+    from sharding_app.testing.simulation.overlaps import Overlap
     from sharding_app.testing.simulation.world import World
 
 Undo = Callable[[], object]
@@ -74,6 +75,8 @@ class Injector:
         self._random = Random(f"injector {seed}")
         self._begin_until = 0.0
         "Time at which the last fault may begin."
+        self._on_the_way: dict[Process, Overlap] = {}
+        "Overlaps of nodes whose lifelines have ended, and that are about to hear of it."
 
     def forget_streams(self) -> None:
         """Let each process forget its closed links at once, as it does if they are very many."""
@@ -277,8 +280,21 @@ class Injector:
         if process.stopped:
             return None
         self._count(fault.kind)
+        self._hears_no_more(process)
         process.pause()
         return process.resume
+
+    def _hears_no_more(self, process: Process) -> None:
+        """Note that a node is paused while the end of its lifelines is still on its way."""
+        overlap = self._on_the_way.pop(process, None)
+        if overlap is not None and any(
+            each.process is process
+            and each.node is not None
+            and each.node.incarnation == overlap.incarnation
+            and self.world.is_valid(each.node)
+            for each in self.world.nodes
+        ):
+            self.world.overlaps.has_begun(overlap)
 
     def _short_pause(self, fault: Fault, node: VirtualNode) -> Undo | None:
         return self._pause(fault, node.process)
@@ -588,6 +604,8 @@ class Injector:
         deaf = until_the_next_ping * (1 + DRIFT) >= LIFELINE.loop_stall_limit_seconds
         if waits or node.process.stopped or deaf or node.name in self.world.conditions.cut_off:
             self.world.overlaps.begins(sessions[0].client)
+        else:
+            self._on_the_way[node.process] = self.world.overlaps.of_now(sessions[0].client)
         return lambda: None
 
     def _lifelines_unheard(self, fault: Fault, node: VirtualNode) -> Undo | None:

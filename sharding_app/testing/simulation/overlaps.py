@@ -41,12 +41,19 @@ class Overlaps:
         self._world = world
         self._all: list[Overlap] = []
 
-    def begins(self, incarnation: Incarnation) -> None:
-        """Note that the server has freed the node's second lock, and the node may not know."""
+    def of_now(self, incarnation: Incarnation) -> Overlap:
+        """Return the overlap that begins now, if the node does not hear of it."""
         rows = self._world.server.cluster.shards
         epochs = {key: row.epoch for key, row in rows.items() if row.home == incarnation}
-        self._all.append(Overlap(incarnation, self._world.now, epochs))
-        self._world.trace.note("world", None, "%s is let go unheard", incarnation)
+        return Overlap(incarnation, self._world.now, epochs)
+
+    def begins(self, incarnation: Incarnation) -> None:
+        """Note that the server has freed the node's second lock, and the node may not know."""
+        self.has_begun(self.of_now(incarnation))
+
+    def has_begun(self, overlap: Overlap) -> None:
+        self._all.append(overlap)
+        self._world.trace.note("world", None, "%s is let go unheard", overlap.incarnation)
 
     def excuses(self, incarnation: Incarnation | None) -> bool:
         """Whether that node may still go on beside its successors."""
