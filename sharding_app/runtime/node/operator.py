@@ -38,7 +38,9 @@ async def _follow(node: NodeParts, message: OperatorRequest) -> Outcome:
         case "drain" if node.state == "up":
             await node.drain(drained=True)
             return ReplyCode.DONE, "It hands its shards over and takes no new ones. It stays in the cluster."
-        case "undrain" if node.state == "leaving" and not node.asked_to_leave.is_set():
+        case "undrain" if node.asked_to_leave.is_set():
+            return ReplyCode.REFUSED, "It is about to end: it takes no shards again."
+        case "undrain" if node.state == "leaving":
             await node.drain(drained=False)
             return ReplyCode.DONE, "It takes shards again, with the next round of rebalancing."
         case "shutdown" if node.state in ("up", "leaving"):

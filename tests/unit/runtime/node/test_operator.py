@@ -111,4 +111,5 @@ async def test_a_node_that_is_about_to_end_takes_no_shards_again() -> None:
             )
             assert answer is not None
             assert answer.ok is ok
+            assert ("about to end" in answer.text) is (not ok)
         assert node.state == "leaving"
