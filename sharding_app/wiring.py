@@ -364,6 +364,8 @@ async def client_process() -> Process:
 
 GOODBYE_SECONDS = 1.5
 """The end of a process waits for its goodbye no longer than this."""
+HOLD_SECONDS = 5.0
+"""And then for its client's thread, which comes to rest at its next turn."""
 
 _lock = threading.Lock()
 _portal: Portal | None = None
@@ -430,6 +432,7 @@ def _goodbye() -> None:
     background = _background
     if background is not None and background.pid == os.getpid():
         background.close(GOODBYE_SECONDS)
+        background.hold(HOLD_SECONDS)
 
 
 def _after_fork() -> None:

@@ -18,6 +18,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
@@ -54,6 +55,7 @@ RETRY_MAX_SECONDS = 1.0
 JOIN_SECONDS = 5.0
 FAREWELL_SECONDS = 0.5
 """Maximum time for which the end of a process waits for calls in flight."""
+HOLD_LOOK_SECONDS = 0.01
 
 
 class Posted:
@@ -454,6 +456,24 @@ class BackgroundPortal:
                     self.portal.trouble or f"waiting for {self.portal.waits_for}", left,
                     extra={"action": "dropped"},
                 )  # fmt: skip
+
+    def hold(self, seconds: float) -> None:
+        """Keep the thread in one place for good, if it still runs: the interpreter is about to end.
+
+        A callback of uvloop's loop enters the interpreter without a look whether it is still there.
+        The process would end by SIGSEGV then, and not with its exit code.
+        """
+        held = threading.Event()
+
+        def stay() -> None:
+            held.set()
+            threading.Event().wait()
+
+        with contextlib.suppress(RuntimeError):  # it has ended just now
+            self.portal.loop.call_soon_threadsafe(stay)
+        until = time.monotonic() + seconds
+        while self._thread.is_alive() and not held.wait(HOLD_LOOK_SECONDS) and time.monotonic() < until:
+            pass
 
     def _leave(self) -> None:
         self.portal.following.hub.close("this process has left the cluster")

@@ -4,9 +4,11 @@ that cannot be.
 
 import asyncio
 import concurrent.futures
+import contextlib
 import multiprocessing
 import multiprocessing.connection
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -539,6 +541,45 @@ def test_a_script_that_tells_and_ends_says_goodbye(client: Live) -> None:
     assert done.returncode == 0, done.stderr
     assert Cart.ref("portal-script").sync.total() == 4
     until(lambda: links_of_the_home("portal-script") <= before, 15, "its link is gone")
+
+
+def test_a_script_that_ends_while_it_joins_keeps_its_exit_code(client: Live) -> None:
+    """A socket has bytes when the script's interpreter is gone, and the process still there."""
+    ours, theirs = socket.socketpair()
+    script = (
+        "import asyncio, ctypes, sys\n"
+        "import django; django.setup()\n"
+        "from sharding_app import wiring\n"
+        "from sharding_app.client.portal import BackgroundPortal\n"
+        "async def join():\n"
+        f"    asyncio.get_running_loop().add_reader({theirs.fileno()}, print)\n"
+        "    print('joins', flush=True)\n"
+        "    await asyncio.Event().wait()\n"
+        "wiring.GOODBYE_SECONDS = 0.2\n"
+        "wiring._background = BackgroundPortal(join, wiring.new_loop, 5.0)\n"
+        "wiring._say_goodbye_at_exit()\n"
+        "own = ctypes.CDLL(None)\n"
+        "ctypes.pythonapi.Py_AtExit(own.getchar)\n"  # it waits there; the last one is called first
+        "ctypes.pythonapi.Py_AtExit(own.setsid)\n"
+        "sys.stdin.readline()\n"
+        "sys.exit(3)\n"
+    )
+    with ours, subprocess.Popen(
+        [sys.executable, "-c", script], env=client.environment(), cwd=ROOT, pass_fds=[theirs.fileno()],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        theirs.close()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "joins\n"
+        process.stdin.write("\n")
+        process.stdin.flush()
+        until(lambda: os.getsid(process.pid) == process.pid, 30, "its interpreter is gone")
+        ours.send(b"bytes")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(1)  # a thread that goes on has its turn
+        process.stdin.close()
+        assert process.wait(30) == 3
 
 
 def test_a_portal_whose_thread_begins_after_its_end_says_goodbye(client: Live) -> None:
