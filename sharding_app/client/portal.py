@@ -108,7 +108,8 @@ class Portal:
         self._waiting_bytes = 0
         "Number and bytes of the calls in both queues; guarded by the lock, as `closed` is."
         self._returns: dict[asyncio.AbstractEventLoop, deque[tuple[asyncio.Future[bytes], Any, Any]]] = {}
-        self._lock = threading.Lock()
+        # A handler of a signal that comes while its thread holds the lock may tell, too.
+        self._lock = threading.RLock()
 
     # -- From anywhere -----------------------------------------------------------------------------
 
@@ -294,8 +295,6 @@ class Portal:
         posted = Posted(call, resolve, claim, self.loop.time(), self.default_timeout)
         with self._lock:
             self._queue(posted)
-            wake, self._scheduled = not self._scheduled, True
-        self._wake(wake)
 
     def _post_all(self, calls: Iterable[tuple[Call, Resolve, Callable[[], bool]]]) -> None:
         """Post calls that cross over together. One that cannot be queued gets its error."""
@@ -308,9 +307,6 @@ class Portal:
                     self._queue(posted)
                 except ShardingError as error:
                     refused.append((posted, error))
-            wake = bool(self._calls) and not self._scheduled
-            self._scheduled = self._scheduled or wake
-        self._wake(wake)
         for posted, why in refused:
             posted.resolve(None, why)
 
@@ -319,15 +315,22 @@ class Portal:
         # calls find the portal closed.
         if self.closed:
             raise Unavailable(f"this process is not connected to the cluster: {self.trouble}")
+        self._wake()
         self._count(posted)
         self._calls.append(posted)
 
-    def _wake(self, wake: bool) -> None:
-        if wake:
+    def _wake(self) -> None:
+        """Have the loop look at the queue, which it can when the lock is free.
+
+        A signal may raise at any line here: Ctrl-C, or the time limit of a worker's task. Were the
+        loop noted as woken before it is, no later call would wake it.
+        """
+        if not self._scheduled:
             try:
                 self.loop.call_soon_threadsafe(self._take)
             except RuntimeError:
                 raise Unavailable("the sharding loop of this process has ended") from None
+            self._scheduled = True
 
     def _enter(self, call: Call, resolve: Resolve) -> None:
         """Begin a call that is made on the loop itself, or let it wait for the process."""

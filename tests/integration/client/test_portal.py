@@ -335,6 +335,45 @@ def test_a_call_that_a_loop_that_stands_still_never_took_is_not_begun_later() ->
     assert process.calls == []
 
 
+def test_a_signal_that_raises_in_a_call_leaves_the_next_calls_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Ctrl-C does, or the time limit of a worker's task."""
+    portal, loop, process = standing()
+
+    def interrupted(callback: Callable[[], None]) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "call_soon_threadsafe", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            portal.tell(a_call(tell=True))
+    portal.tell(a_call(tell=True))
+    loop.run()
+    assert len(process.calls) == 1
+
+
+def test_a_handler_of_a_signal_that_comes_in_a_tell_may_tell() -> None:
+    """It runs on the same thread, in the middle of the other tell."""
+
+    class Limits:
+        max_bytes = 1_000_000
+
+        @property
+        def max_calls(self) -> int:
+            if not handled:
+                handled.append(True)
+                portal.tell(a_call(tell=True))
+            return 10
+
+    handled: list[bool] = []
+    portal, loop, process = standing(cast(RegionLimits, Limits()))
+    thread = threading.Thread(target=portal.tell, args=(a_call(tell=True),), daemon=True)
+    thread.start()
+    thread.join(20 * SLACK)
+    assert not thread.is_alive()
+    loop.run()
+    assert len(process.calls) == 2
+
+
 def test_the_time_before_a_call_is_begun_counts() -> None:
     portal, loop, process = standing()
     portal.tell(a_call(tell=True))
