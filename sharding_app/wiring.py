@@ -370,6 +370,8 @@ HOLD_SECONDS = 5.0
 _lock = threading.Lock()
 _portal: Portal | None = None
 _background: BackgroundPortal | None = None
+_unended: list[BackgroundPortal] = []
+"""Those that were closed and whose threads have not ended yet."""
 
 
 def _use(portal: Portal) -> None:
@@ -412,6 +414,7 @@ def close_client() -> None:
     gateway.set_gateway(make_gateway)
     if background is not None:
         background.close()
+        _unended[:] = [each for each in (*_unended, background) if each.goes_on]
 
 
 def _say_goodbye_at_exit() -> None:
@@ -429,10 +432,14 @@ def _say_goodbye_at_exit() -> None:
 
 
 def _goodbye() -> None:
-    background = _background
-    if background is not None and background.pid == os.getpid():
-        background.close(GOODBYE_SECONDS)
-        background.hold(HOLD_SECONDS)
+    """Close the client. A process that has loaded multiprocessing does so twice at its end."""
+    ours = [each for each in (_background, *_unended) if each is not None and each.pid == os.getpid()]
+    try:
+        for each in ours:
+            each.close(GOODBYE_SECONDS)
+    finally:  # Ctrl-C may come once more
+        for each in ours:
+            each.hold(HOLD_SECONDS)
 
 
 def _after_fork() -> None:
@@ -441,6 +448,7 @@ def _after_fork() -> None:
     _lock = threading.Lock()
     _portal = None
     _background = None
+    _unended.clear()
     gateway.set_gateway(make_gateway)
 
 

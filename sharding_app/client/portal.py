@@ -444,12 +444,18 @@ class BackgroundPortal:
         loop = new_loop()
         self.portal = Portal(loop, timeout, limits, followed)
         self._halt = asyncio.Event()
+        self._held = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(loop,), name="sharding-client", daemon=True)
         self._thread.start()
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether its thread runs, and was not held."""
+        return self._thread.is_alive() and not self._held.is_set()
+
     def close(self, seconds: float = JOIN_SECONDS) -> None:
         """End the thread. Calls that still wait fail."""
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+        if self.goes_on and threading.current_thread() is not self._thread:
             with contextlib.suppress(RuntimeError):  # it has ended just now
                 self.portal.loop.call_soon_threadsafe(self._leave)
             self._thread.join(seconds)
@@ -466,17 +472,16 @@ class BackgroundPortal:
         A callback of uvloop's loop enters the interpreter without a look whether it is still there.
         The process would end by SIGSEGV then, and not with its exit code.
         """
-        held = threading.Event()
 
         def stay() -> None:
-            held.set()
+            self._held.set()
             threading.Event().wait()
 
         with contextlib.suppress(RuntimeError):  # it has ended just now
             self.portal.loop.call_soon_threadsafe(stay)
         until = time.monotonic() + seconds
-        while self._thread.is_alive() and not held.wait(HOLD_LOOK_SECONDS) and time.monotonic() < until:
-            pass
+        while self.goes_on and time.monotonic() < until:
+            self._held.wait(HOLD_LOOK_SECONDS)
 
     def _leave(self) -> None:
         self.portal.following.hub.close("this process has left the cluster")

@@ -582,7 +582,15 @@ def test_a_script_that_tells_and_ends_says_goodbye(client: Live) -> None:
     until(lambda: links_of_the_home("portal-script") <= before, 15, "its link is gone")
 
 
-def test_a_script_that_ends_while_it_joins_keeps_its_exit_code(client: Live) -> None:
+@pytest.mark.parametrize(
+    "end",
+    [
+        "",
+        "wiring.close_client()\n",  # as a server does before it exits
+        "def interrupted(*_): raise KeyboardInterrupt\nBackgroundPortal.close = interrupted\n",
+    ],
+)
+def test_a_script_that_ends_while_it_joins_keeps_its_exit_code(client: Live, end: str) -> None:
     """A socket has bytes when the script's interpreter is gone, and the process still there."""
     ours, theirs = socket.socketpair()
     script = (
@@ -601,6 +609,7 @@ def test_a_script_that_ends_while_it_joins_keeps_its_exit_code(client: Live) -> 
         "ctypes.pythonapi.Py_AtExit(own.getchar)\n"  # it waits there; the last one is called first
         "ctypes.pythonapi.Py_AtExit(own.setsid)\n"
         "sys.stdin.readline()\n"
+        f"{end}"
         "sys.exit(3)\n"
     )
     with ours, subprocess.Popen(
@@ -619,6 +628,27 @@ def test_a_script_that_ends_while_it_joins_keeps_its_exit_code(client: Live) -> 
             process.wait(1)  # a thread that goes on has its turn
         process.stdin.close()
         assert process.wait(30) == 3
+
+
+def test_a_script_that_has_loaded_multiprocessing_is_held_once(client: Live) -> None:
+    """That calls the goodbye as well. A thread that is held cannot be held again."""
+    script = (
+        "import asyncio, sys\n"
+        "import multiprocessing.util\n"
+        "import django; django.setup()\n"
+        "from sharding_app import wiring\n"
+        "from sharding_app.client.portal import BackgroundPortal\n"
+        "async def join():\n"
+        "    await asyncio.Event().wait()\n"
+        "wiring.GOODBYE_SECONDS, wiring.HOLD_SECONDS = 0.2, 3600.0\n"
+        "wiring._background = BackgroundPortal(join, wiring.new_loop, 5.0)\n"
+        "wiring._say_goodbye_at_exit()\n"
+        "sys.exit(3)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=client.environment(), cwd=ROOT, check=False, timeout=30 * SLACK
+    )
+    assert done.returncode == 3
 
 
 def test_a_portal_whose_thread_begins_after_its_end_says_goodbye(client: Live) -> None:
