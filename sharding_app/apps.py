@@ -2,6 +2,8 @@
 anything.
 """
 
+import atexit
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +55,23 @@ class ShardingConfig(AppConfig):
 
             declare_workers(declared.values())
         start_node_beside()
+        # Handlers of an exit that are registered later run before this one, so they may use refs.
+        atexit.register(_goodbye)
+
+
+def _goodbye() -> None:
+    """Close the client of this process, which begins none any more: nothing would end it."""
+    from sharding_app.entities import gateway
+
+    gateway.set_gateway(_no_gateway)
+    if (wiring := sys.modules.get("sharding_app.wiring")) is not None:
+        wiring.goodbye()
+
+
+def _no_gateway() -> "Gateway":
+    from sharding_app.errors import Unavailable
+
+    raise Unavailable("this process ends: it begins no client any more", code="stopped")
 
 
 def _register_checks() -> None:

@@ -1,7 +1,6 @@
 """The only wiring: from Django's settings to a node, or to the gateway of a client."""
 
 import asyncio
-import atexit
 import contextlib
 import importlib
 import importlib.util
@@ -398,7 +397,7 @@ def portal() -> Portal:
             return _portal
         if _background is None:
             settings = get_settings()
-            _say_goodbye_at_exit()
+            _say_goodbye_in_children()
             node = settings.node()
             _background = BackgroundPortal(
                 client_process, new_loop, settings.ask_timeout_seconds, node.region, node.followers
@@ -417,22 +416,22 @@ def close_client() -> None:
         _unended[:] = [each for each in (*_unended, background) if each.goes_on]
 
 
-def _say_goodbye_at_exit() -> None:
-    """Close the client when this process exits.
-
-    A client that only exits would leave a link at each node that it has called, for minutes. The
-    children of multiprocessing and of Celery end without atexit: they have finalizers of their own.
+def _say_goodbye_in_children() -> None:
+    """Close the client at the end of a child of multiprocessing or of Celery: it ends without
+    atexit, and has finalizers of its own.
     """
-    atexit.unregister(_goodbye)
-    atexit.register(_goodbye)
     for name in ("multiprocessing.util", "billiard.util"):
         module = sys.modules.get(name)
         if module is not None:
-            module.Finalize(None, _goodbye, exitpriority=1)
+            module.Finalize(None, goodbye, exitpriority=1)
 
 
-def _goodbye() -> None:
-    """Close the client. A process that has loaded multiprocessing does so twice at its end."""
+def goodbye() -> None:
+    """Close the client when this process exits.
+
+    A client that only exits would leave a link at each node that it has called, for minutes. A
+    process that has loaded multiprocessing comes here twice.
+    """
     ours = [each for each in (_background, *_unended) if each is not None and each.pid == os.getpid()]
     try:
         for each in ours:

@@ -604,7 +604,7 @@ def test_a_script_that_ends_while_it_joins_keeps_its_exit_code(client: Live, end
         "    await asyncio.Event().wait()\n"
         "wiring.GOODBYE_SECONDS = 0.2\n"
         "wiring._background = BackgroundPortal(join, wiring.new_loop, 5.0)\n"
-        "wiring._say_goodbye_at_exit()\n"
+        "wiring._say_goodbye_in_children()\n"
         "own = ctypes.CDLL(None)\n"
         "ctypes.pythonapi.Py_AtExit(own.getchar)\n"  # it waits there; the last one is called first
         "ctypes.pythonapi.Py_AtExit(own.setsid)\n"
@@ -642,13 +642,37 @@ def test_a_script_that_has_loaded_multiprocessing_is_held_once(client: Live) -> 
         "    await asyncio.Event().wait()\n"
         "wiring.GOODBYE_SECONDS, wiring.HOLD_SECONDS = 0.2, 3600.0\n"
         "wiring._background = BackgroundPortal(join, wiring.new_loop, 5.0)\n"
-        "wiring._say_goodbye_at_exit()\n"
+        "wiring._say_goodbye_in_children()\n"
         "sys.exit(3)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], env=client.environment(), cwd=ROOT, check=False, timeout=30 * SLACK
     )
     assert done.returncode == 3
+
+
+def test_what_runs_at_an_exit_may_tell_or_is_told_that_it_may_not(client: Live) -> None:
+    """The handler that was registered last runs first."""
+    script = (
+        "import atexit\n"
+        "def too_late():\n"
+        "    try: Cart.ref('portal-atexit').add.tell('late')\n"
+        "    except Unavailable as error: print(error)\n"
+        "atexit.register(too_late)\n"
+        "import django; django.setup()\n"
+        "from project.shop.entities import Cart\n"
+        "from sharding_app import Unavailable, wiring\n"
+        "from sharding_app.client import portal\n"
+        "portal.FAREWELL_SECONDS, wiring.GOODBYE_SECONDS = 15.0, 40.0\n"
+        "atexit.register(lambda: Cart.ref('portal-atexit').add.tell('last'))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=client.environment(), cwd=ROOT, check=False, timeout=90,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "this process ends" in done.stdout
+    assert Cart.ref("portal-atexit").sync.total() == 1
 
 
 def test_a_portal_whose_thread_begins_after_its_end_says_goodbye(client: Live) -> None:
