@@ -489,6 +489,7 @@ class BackgroundPortal:
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
+        loop.set_default_executor(_Beside())
         try:
             loop.run_until_complete(self._live())
         except BaseException as error:
@@ -553,6 +554,28 @@ class BackgroundPortal:
                 "this process cannot join the cluster and tries again: %r", error, exc_info=error,
                 extra={"action": "client_failed"},
             )  # fmt: skip
+
+
+class _Beside(concurrent.futures.ThreadPoolExecutor):
+    """Gives each job a thread of its own. They are few: a host's name is looked up there.
+
+    Python's own executors take no job once the main thread has ended, and hold up the end of the
+    process for those that they have. The goodbye of a client comes after that, and may still have
+    to join.
+    """
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "concurrent.futures.Future[T]":
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def run() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(fn(*args, **kwargs))
+                except BaseException as error:  # noqa: BLE001  (who has submitted it raises it)
+                    future.set_exception(error)
+
+        threading.Thread(target=run, name="sharding-client-beside", daemon=True).start()
+        return future
 
 
 def _end_jobs(loop: asyncio.AbstractEventLoop) -> None:

@@ -651,6 +651,33 @@ def test_a_script_that_has_loaded_multiprocessing_is_held_once(client: Live) -> 
     assert done.returncode == 3
 
 
+@pytest.mark.parametrize("fast", [True, False], ids=["uvloop", "asyncio"])
+def test_a_script_that_ends_before_it_looks_up_its_server_sends_its_tells(client: Live, fast: bool) -> None:
+    """asyncio looks names up in a thread, and Python's executors have ended by then."""
+    script = (
+        "import asyncio, sys, threading\n"
+        f"if not {fast}: sys.modules['uvloop'] = None\n"
+        "import django; django.setup()\n"
+        "from sharding_app import wiring\n"
+        "from sharding_app.client import portal\n"
+        "portal.FAREWELL_SECONDS, wiring.GOODBYE_SECONDS = 15.0, 40.0\n"
+        "process, main = wiring.client_process, threading.main_thread()\n"
+        "async def late():\n"
+        "    while main.is_alive(): await asyncio.sleep(0.01)\n"  # its executors have ended
+        "    return await process()\n"
+        "wiring.client_process = late\n"
+        "from project.shop.entities import Cart\n"
+        f"Cart.ref('portal-name-{fast}').add.tell('script')\n"
+    )
+    url = client.database_url.replace("127.0.0.1", "localhost")
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=client.environment(DATABASE_URL=url), cwd=ROOT, check=False,
+        capture_output=True, text=True, timeout=90,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert Cart.ref(f"portal-name-{fast}").sync.total() == 1
+
+
 def test_what_runs_at_an_exit_may_tell_or_is_told_that_it_may_not(client: Live) -> None:
     """The handler that was registered last runs first."""
     script = (
