@@ -18,9 +18,11 @@ The sender is the entity's class where there is one, else None.
 ==================== ==============================================================================
 """
 
+import contextlib
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -115,6 +117,15 @@ class SignalThread:
                     "receivers of signals are too slow: %d signals were dropped", self.dropped,
                     extra={"action": "signals_dropped"},
                 )  # fmt: skip
+
+    def finish(self, seconds: float) -> None:
+        """Wait until all receivers that have been called have run, for that time at most."""
+        if self._thread is not None:
+            done = threading.Event()
+            until = time.monotonic() + seconds
+            with contextlib.suppress(queue.Full):
+                self._waiting.put(done.set, timeout=seconds)
+                done.wait(until - time.monotonic())
 
     def _serve(self) -> None:
         while True:

@@ -25,6 +25,10 @@ from sharding_app.processes.child_processes import (
 
 logger = logging.getLogger("sharding.node")
 
+RECEIVERS_SECONDS = 3.0
+"""Time for receivers of signals: the node's end is the last one of them. Less than the overtime of
+a child."""
+
 
 class Command(BaseCommand):
     help = (
@@ -90,7 +94,7 @@ class Command(BaseCommand):
         from sharding_app.runtime.base.clock import BootClock
         from sharding_app.runtime.liveness.watchdog import Watchdog
         from sharding_app.settings.load import get_settings
-        from sharding_app.wiring import make_runner, node_config
+        from sharding_app.wiring import make_runner, node_config, signal_thread
 
         roles = options["roles"]
         config = node_config(
@@ -149,6 +153,7 @@ class Command(BaseCommand):
             watchdog.stop()
             if endpoint is not None:
                 await endpoint.stop()
+        signal_thread.finish(RECEIVERS_SECONDS)
         if getattr(self, "_called_from_command_line", False):
             end_despite_threads()
         elif signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
