@@ -6,8 +6,11 @@ on is ended at once, with exit code 1: its supervisor starts another one.
 
 import logging
 import os
+import signal
 import sys
 import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 logger = logging.getLogger("sharding.node")
 
@@ -23,6 +26,39 @@ def end_despite_threads(seconds: float = PATIENCE_SECONDS) -> None:
     timer = threading.Timer(seconds, _end)
     timer.daemon = True
     timer.start()
+
+
+@contextmanager
+def own_signals(numbers: Sequence[signal.Signals]) -> Iterator[None]:
+    """Within the block, give children that this process forks the default actions of these signals.
+
+    A child has its parent's handlers, and the socket by which they wake the parent's event loop. A
+    pool that ends its workers by SIGTERM would end its parent, and none of its workers.
+    """
+    active = True
+    masks = threading.local()
+
+    def block() -> None:  # one may come before the child has got so far
+        masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+
+    def unblock() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
+
+    def in_child() -> None:
+        nonlocal active
+        if active:
+            active = False
+            signal.set_wakeup_fd(-1)
+            for number in numbers:
+                python = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+                signal.signal(number, python)
+        unblock()
+
+    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=in_child)
+    try:
+        yield
+    finally:
+        active = False
 
 
 def end_at_once() -> None:

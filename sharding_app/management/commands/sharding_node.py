@@ -11,7 +11,7 @@ from django.conf import settings as django_settings
 from django.core.management.base import BaseCommand, CommandError
 
 from sharding_app.management.base import seconds
-from sharding_app.management.ending import end_at_once, end_despite_threads
+from sharding_app.management.ending import end_at_once, end_despite_threads, own_signals
 from sharding_app.management.gc import quiet_collector
 from sharding_app.management.stdin_guard import at_end_of_input
 from sharding_app.processes.child_processes import (
@@ -138,7 +138,8 @@ class Command(BaseCommand):
             )
         announce = loop.create_task(self._announce(runner.up, config.name))
         try:
-            await running
+            with own_signals(asked_by):
+                await running
         except Exception:
             if not announce.done():  # it never was a node: its parent is told as usual
                 raise
