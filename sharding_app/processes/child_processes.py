@@ -3,7 +3,7 @@
 Contract: a child's standard input is a pipe whose other end is ours, so that it notices however our
 process ends (`stdin_guard`). It has its own process group, so that Ctrl-C reaches it only through
 us. One SIGTERM, SIGINT or SIGHUP stops all in order (children of a lower `rank` first); a second
-one kills them at once.
+SIGTERM or SIGINT kills them at once.
 """
 
 import os
@@ -278,5 +278,6 @@ class Supervisor:
             child.release()
 
     def _asked(self, number: int, _: object) -> None:
-        self.hurried = self.stopping
+        # A terminal that closes sends SIGHUP twice: its shell does, and the kernel at its end.
+        self.hurried = self.hurried or (self.stopping and number != signal.SIGHUP)
         self.stopping = True

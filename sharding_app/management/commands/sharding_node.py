@@ -123,8 +123,12 @@ class Command(BaseCommand):
             if loop.is_running():
                 for number in asked_by:
                     loop.remove_signal_handler(number)
-                # Python's own handler raises KeyboardInterrupt, and then waits for all threads.
-                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                    # A terminal that closes sends SIGHUP twice: its shell does, and the kernel at
+                    # the shell's end. A parent that hurries kills; it does not know what a child
+                    # has got beside it. Python's own handler of SIGINT raises KeyboardInterrupt,
+                    # and then waits for all threads.
+                    once = number == signal.SIGHUP or options["end_with_stdin"]
+                    signal.signal(number, signal.SIG_IGN if once else signal.SIG_DFL)
             # Statements that are under way at the end are cut off, on purpose; psycopg would warn
             # of each.
             logging.getLogger("psycopg").setLevel(logging.ERROR)
@@ -157,8 +161,10 @@ class Command(BaseCommand):
         signal_thread.finish(RECEIVERS_SECONDS)
         if getattr(self, "_called_from_command_line", False):
             end_despite_threads()
-        elif signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        else:
+            for number in asked_by:
+                python = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+                signal.signal(number, python)
 
     async def _endpoint(self, port: int | None, runner: Any, watchdog: Any) -> Any:
         from sharding_app.settings.load import get_settings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,26 @@ def test_a_second_signal_ends_a_node_at_once(
         until(lambda: not catches(node.pid, signal.SIGTERM), 30, "it leaves")
         assert node.stop(number) == -number
         assert "KeyboardInterrupt" not in node.text, "which waits for all threads"
+
+
+@pytest.mark.parametrize(
+    ("number", "options"), [(signal.SIGHUP, ()), (signal.SIGTERM, ("--end-with-stdin",))]
+)
+def test_a_signal_that_comes_twice_from_elsewhere_counts_once(
+    live_servers: Live, own_postgres: OwnPostgres, number: signal.Signals, options: tuple[str, ...]
+) -> None:
+    """A closed terminal sends SIGHUP twice; a service manager may signal a child and its parent."""
+    live = Live(own_postgres.url, live_servers.redis_url)
+    assert live.manage("migrate", "-v0").returncode == 0
+    with live.program("sharding_node", "--name", "slow", "--leave-timeout", "600", *options) as node:
+        node.wait_line("^node slow is up$")
+        own_postgres.kill()  # it cannot say that it leaves
+        node.process.send_signal(number)
+        until(lambda: not catches(node.pid, signal.SIGTERM), 30, "it leaves")
+        node.process.send_signal(number)
+        time.sleep(0.3)
+        assert node.process.poll() is None
+        node.process.kill()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +261,14 @@ def test_a_closed_terminal_ends_all_in_order() -> None:
             program.wait_line("^here")
             assert program.stop(signal.SIGHUP) == 0
             assert program.lines[1:] == ["over"]
+        with supervising("stubborn") as program:
+            pid = int(program.wait_line(r"^here (\d+)")[1])
+            for _ in range(2):  # its shell sends one, and the kernel at the shell's end
+                program.process.send_signal(signal.SIGHUP)
+                time.sleep(0.3)
+            assert running(pid)
+            program.process.send_signal(signal.SIGTERM)
+            assert program.ended() == 0
     finally:
         signal.signal(signal.SIGHUP, before)
 
