@@ -13,10 +13,11 @@ from sharding_app.torture.processes import until
 from tests.acceptance.cluster import ROOT, Cluster, Copied, python
 from tests.acceptance.conftest import NewScenario
 from tests.acceptance.test_messages import ACCOUNT, Site
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.acceptance
 
-SECONDS = 30.0
+SECONDS = 30.0 * SLACK
 STORED = (
     "SELECT e.seq, (e.payload->>'cents')::int FROM sharding_event e JOIN sharding_type t ON t.id = e.type_id"
     " WHERE t.name = %s AND e.entity = %s ORDER BY e.seq"

@@ -15,13 +15,14 @@ from sharding_app.torture.processes import until
 from tests.acceptance.cluster import ROOT, Cluster, Copied, python
 from tests.acceptance.conftest import NewScenario
 from tests.acceptance.timers.apps import HELD
+from tests.support.slack import PATIENT, SLACK
 
 pytestmark = pytest.mark.acceptance
 
 APPS = "project.sagas,tests.acceptance.timers"
 ACCOUNT, ORDER, ROOM, PARCEL = (f"sagas.{each}" for each in ("Account", "Order", "Room", "Parcel"))
 CLOCK, DIGEST = "timers.Clock", f"{SINGLETON}timers.Digest"
-SECONDS = 20.0
+SECONDS = 20.0 * SLACK
 MISSED = 5
 """Rings that a timer of one second misses at least while there is no node."""
 RANG = (
@@ -61,9 +62,13 @@ class Site:
         """Start a caller, with the present settings."""
         self.close()
         self._caller = Copied(
-            python("tests.acceptance.caller"), self.cluster.environment(), self.cluster.place / "caller.log",
+            python("tests.acceptance.caller"), self._environment(), self.cluster.place / "caller.log",
             talks=True, folder=ROOT,
         )  # fmt: skip
+
+    def _environment(self) -> dict[str, str]:
+        sharding = json.dumps({**self.cluster.sharding, **PATIENT})
+        return {**self.cluster.environment(), "ACCEPTANCE_SHARDING": sharding}
 
     def order(self, what: str, type_name: str, entity: str, command: str, *args: object) -> dict[str, Any]:
         assert self._caller is not None

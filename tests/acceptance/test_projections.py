@@ -10,10 +10,11 @@ from sharding_app.torture.processes import until
 from tests.acceptance.conftest import NewScenario
 from tests.acceptance.projected.projections import TABLE
 from tests.acceptance.test_messages import ACCOUNT, Site
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.acceptance
 
-SECONDS = 30.0
+SECONDS = 30.0 * SLACK
 JOURNAL = """
     SELECT e.entity, sum((e.payload->>'cents')::bigint)::bigint, count(*), max(e.seq)
     FROM sharding_event e JOIN sharding_type t ON t.id = e.type_id

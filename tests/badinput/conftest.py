@@ -11,6 +11,7 @@ from django.test import override_settings
 from project.settings.urls import database
 from sharding_app.testing import modes
 from tests.support.live import Live
+from tests.support.slack import PATIENT
 
 
 @pytest.fixture
@@ -23,7 +24,10 @@ def client(live_cluster: Live) -> Iterator[Live]:
         "CONFIG": {"hosts": [{"address": live_cluster.redis_url, "socket_timeout": None}]},
     }
     try:
-        with override_settings(SHARDING={"DATABASE": "live", "CHANNEL_LAYER": "live"}), modes.real():
+        with (
+            override_settings(SHARDING={**PATIENT, "DATABASE": "live", "CHANNEL_LAYER": "live"}),
+            modes.real(),
+        ):
             yield live_cluster
     finally:
         del settings.DATABASES["live"]

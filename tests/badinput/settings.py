@@ -8,6 +8,7 @@ import sys
 
 from project.settings import *  # noqa: F403
 from project.settings import base
+from tests.support.slack import PATIENT
 
 # Only `runserver` needs the app of Daphne, and only a site the admin's pages: both take long to
 # import, and each of many processes does.
@@ -21,5 +22,5 @@ INSTALLED_APPS = [
     *(instead.get(each, each) for each in base.INSTALLED_APPS if each not in without),
     *os.environ.get("TEST_APPS", "tests.badinput.app").split(),
 ]
-SHARDING = json.loads(os.environ.get("TEST_SHARDING", "{}"))
+SHARDING = {**PATIENT, **json.loads(os.environ.get("TEST_SHARDING", "{}"))}
 DATABASES["default"]["CONN_MAX_AGE"] = int(os.environ.get("CONN_MAX_AGE", "0"))  # noqa: F405

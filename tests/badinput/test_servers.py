@@ -12,10 +12,13 @@ import pytest
 from sharding_app.embedded import OwnPostgres, OwnRedis
 from sharding_app.embedded.ports import free_port
 from tests.support.live import Live
+from tests.support.slack import SLACK
 
 LAYER_ALONE = '{"LINKS": "channel_layer"}'
 # The client looks for its tables once a second: the call has to outlast several of these looks.
-CART = "from project.shop.entities import Cart; print(Cart.ref('alice', timeout=6).sync.add('book'))"
+CART = (
+    f"from project.shop.entities import Cart; print(Cart.ref('alice', timeout={6 * SLACK}).sync.add('book'))"
+)
 
 
 def elsewhere(url: str) -> str:

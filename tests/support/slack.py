@@ -7,3 +7,7 @@ runs several suites on two cores, so it sets this.
 import os
 
 SLACK = float(os.environ.get("ACCEPTANCE_SLACK") or 1)
+PATIENT = {"ASK_TIMEOUT_SECONDS": 5.0 * SLACK}
+"""Settings of SHARDING: calls without a time of their own wait as long as by default, with slack. A
+client joins, a node starts and a shard finds its home in that time.
+"""

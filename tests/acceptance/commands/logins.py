@@ -11,6 +11,7 @@ from uuid import uuid4
 import psycopg
 
 from tests.support.live import Live, Program
+from tests.support.slack import SLACK
 
 CALLER = """
 import sys
@@ -69,7 +70,7 @@ class Caller:
     def __init__(self, program: Program) -> None:
         self._program = program
 
-    def __call__(self, entity: str, method: str, *given: object, seconds: float = 20.0) -> str:
+    def __call__(self, entity: str, method: str, *given: object, seconds: float = 20.0 * SLACK) -> str:
         """Call a ledger, and return the answer or the error in words."""
         before, stdin = len(self._program.lines), self._program.process.stdin
         assert stdin is not None

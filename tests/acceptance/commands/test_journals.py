@@ -31,6 +31,7 @@ from tests.acceptance.commands.two_journals import (
     sql,
 )
 from tests.support.live import until
+from tests.support.slack import SLACK
 
 REMIND = """
 from datetime import timedelta
@@ -253,9 +254,9 @@ from collections import Counter
 from tests.acceptance.purses.entities import Purse
 
 async def ends():
-    flood = [asyncio.ensure_future(Purse.ref(each, timeout=6).pay(1)) for each in {THERE!r} * 200]
+    flood = [asyncio.ensure_future(Purse.ref(each, timeout={6 * SLACK}).pay(1)) for each in {THERE!r} * 200]
     for _ in range(5):
-        print("paid", await asyncio.gather(*(Purse.ref(each, timeout=6).pay(1) for each in {HERE!r})))
+        print("paid", await asyncio.gather(*(Purse.ref(each, timeout={6 * SLACK}).pay(1) for each in {HERE!r})))
     ended = await asyncio.gather(*flood, return_exceptions=True)
     print("flood", sorted(Counter(type(each).__name__ for each in ended).items()))
 

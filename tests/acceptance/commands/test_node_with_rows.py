@@ -8,8 +8,9 @@ import pytest
 from psycopg import connect
 
 from tests.support.live import Live, until
+from tests.support.slack import SLACK
 
-BOOK = "from tests.badinput.app.entities import Ledger; print(Ledger.ref('a', timeout=20).sync.book_with_row(2, 'g'))"
+BOOK = f"from tests.badinput.app.entities import Ledger; print(Ledger.ref('a', timeout={20 * SLACK}).sync.book_with_row(2, 'g'))"
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ import pytest
 from sharding_app.embedded.ports import free_port
 from tests.support.live import Live, Program, children, look_again, running, until
 from tests.support.scratch_project import ScratchProject
+from tests.support.slack import PATIENT, SLACK
 
 pytestmark = pytest.mark.usefixtures("real_starts")
 
@@ -27,7 +28,7 @@ UP = "The cluster is up. Ctrl-C ends it in order."
 
 def get(url: str, data: dict[str, str] | None = None) -> str:
     body = None if data is None else urlencode(data).encode()
-    with urllib.request.urlopen(url, body, timeout=20) as answer:  # noqa: S310 - our own site on the loopback
+    with urllib.request.urlopen(url, body, timeout=20 * SLACK) as answer:  # noqa: S310 - our own site on the loopback
         text: str = answer.read().decode()
     return text
 
@@ -143,12 +144,13 @@ class Counter(EventSourced):
     def on_counted(self, happened: Counted) -> None:
         self.n += happened.by
 """
-MORE_SETTINGS = """
+MORE_SETTINGS = f"""
+SHARDING = {PATIENT!r}
 INSTALLED_APPS += ["sharding_app", "shop"]
-CHANNEL_LAYERS = {"sharding": {
+CHANNEL_LAYERS = {{"sharding": {{
     "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-    "CONFIG": {"hosts": [{"address": os.environ["REDIS_URL"], "socket_timeout": None}]},
-}}
+    "CONFIG": {{"hosts": [{{"address": os.environ["REDIS_URL"], "socket_timeout": None}}]}},
+}}}}
 """
 CLIENT = """
 import time

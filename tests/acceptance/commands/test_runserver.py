@@ -14,6 +14,7 @@ from sharding_app.embedded.ports import free_port
 from sharding_app.management.runserver_node import wanted
 from tests.support.live import Live, children, running, until
 from tests.support.scratch_project import ScratchProject
+from tests.support.slack import PATIENT, SLACK
 
 CHILD = {"RUN_MAIN": "true"}
 
@@ -43,12 +44,13 @@ def test_only_the_process_that_serves_starts_a_node(
     assert wanted(line.split(), environment) is False
 
 
-MORE_SETTINGS = """
+MORE_SETTINGS = f"""
+SHARDING = {PATIENT!r}
 INSTALLED_APPS += ["sharding_app", "shop"]
-CHANNEL_LAYERS = {"sharding": {
+CHANNEL_LAYERS = {{"sharding": {{
     "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-    "CONFIG": {"hosts": [{"address": os.environ["REDIS_URL"], "socket_timeout": None}]},
-}}
+    "CONFIG": {{"hosts": [{{"address": os.environ["REDIS_URL"], "socket_timeout": None}}]}},
+}}}}
 """
 ENTITIES = """
 from sharding_app import EventSourced, applies, command, event
@@ -107,7 +109,7 @@ def use_daphne(site: ScratchProject) -> None:
 def visits(port: int) -> int:
     def answer() -> bytes | None:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=20) as found:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=20 * SLACK) as found:
                 read: bytes = found.read()
                 return read
         except ConnectionError:
