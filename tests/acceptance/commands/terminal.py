@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tests.support.live import ROOT, Live
+from tests.support.slack import SLACK
 
 
 class Terminal:
@@ -33,7 +34,7 @@ class Terminal:
         self._child.send_signal(signal.SIGINT)
 
     def exit_code(self) -> int:
-        return self._child.wait(30)
+        return self._child.wait(30 * SLACK)
 
 
 @contextmanager

@@ -402,12 +402,15 @@ def test_a_node_of_another_configuration_is_shown_with_the_difference(live_clust
         "sharding_node", "--name", "odd", TEST_SHARDING='{"NUMBER_OF_SHARDS": 7}'
     ) as node:
         node.wait_line("^node odd is up$")
-        answer = live_cluster.manage("sharding_status")
-        assert answer.returncode == 1
-        assert (
-            "Node odd may not host shop.Cart: 'shop.Cart' is refused: number_of_shards is 7 here and 1000 in the cluster."
-            in answer.stdout
-        )
+        said = "Node odd may not host shop.Cart: 'shop.Cart' is refused: number_of_shards is 7 here and 1000 in the cluster."
+
+        def shown() -> bool:
+            answer = live_cluster.manage("sharding_status")
+            assert answer.returncode == 1
+            return said in answer.stdout
+
+        # On a busy machine the node may be too late for one look, and then its answer is missing.
+        until(shown, 30, "the difference is shown")
         assert node.stop() == 0
     again = look_again(live_cluster.manage, "sharding_status")
     assert again.returncode == 0, again.stdout
@@ -427,12 +430,13 @@ def test_watching_through_a_pipe_gives_a_line_each_time(live_cluster: Live) -> N
 
 def test_watching_on_a_terminal_draws_the_page_anew(live_cluster: Live) -> None:
     with on_terminal(live_cluster, "sharding_status", "--watch", "0.2") as terminal:
-        terminal.read_until(lambda seen: seen.count(b"\x1b[H\x1b[2J") >= 3)
+        # Until the verdict is green: on a busy machine the node may be late for the first looks.
+        terminal.read_until(
+            lambda seen: seen.count(b"\x1b[H\x1b[2J") >= 3 and re.search(rb"\x1b\[(1;)?32(;1)?m", seen)
+        )
         terminal.interrupt()
         assert terminal.exit_code() == 0
-    seen = terminal.seen
-    assert b"\x1b[32;1m" in seen or b"\x1b[32m" in seen or b"\x1b[1;32m" in seen, "the verdict is green"
-    assert b"every 0.2 s; Ctrl-C ends." in seen
+    assert b"every 0.2 s; Ctrl-C ends." in terminal.seen
 
 
 def test_help_shows_examples_and_exit_codes(live_tables: Live) -> None:
