@@ -35,6 +35,7 @@ from tests.acceptance.machine import (
 )
 from tests.support import forks
 from tests.support.postgres_pair import PostgresPair
+from tests.support.slack import SLACK
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = "tests.acceptance.settings"
@@ -111,7 +112,10 @@ class Servers:
         environment = {**os.environ, "DATABASE_URL": postgres.url, "REDIS_URL": self.redis.url}
         environment["DJANGO_SETTINGS_MODULE"] = SETTINGS
         forks.run(
-            [sys.executable, "manage.py", "migrate", "--verbosity=0"], cwd=ROOT, env=environment, timeout=120
+            [sys.executable, "manage.py", "migrate", "--verbosity=0"],
+            cwd=ROOT,
+            env=environment,
+            timeout=120 * SLACK,
         ).check_returncode()
 
     def new_database(self) -> str:
@@ -268,7 +272,7 @@ class Cluster(torture.Cluster):
     def manage(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a command of ours to its end."""
         return forks.run(
-            [sys.executable, "manage.py", *command], cwd=ROOT, env=self.environment(), timeout=60
+            [sys.executable, "manage.py", *command], cwd=ROOT, env=self.environment(), timeout=60 * SLACK
         )
 
     def clock(self, name: str) -> Clock:

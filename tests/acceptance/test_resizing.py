@@ -33,7 +33,7 @@ def resizing(run: Scenario, name: str, shards: int) -> subprocess.Popen[str]:
 
 
 def ended(command: subprocess.Popen[str]) -> dict[str, Any]:
-    said, _ = command.communicate(timeout=SECONDS)
+    said, _ = command.communicate(timeout=SECONDS * SLACK)
     return json.loads(said)  # type: ignore[no-any-return]
 
 

@@ -103,7 +103,7 @@ def test_each_number_lives_once_through_kills_and_rescales(watch: Watch) -> None
         until(lambda workers=workers: cluster.sql(WANTED) == [(workers,)], SECONDS, "it is wished")  # type: ignore[misc]
         cluster.nodes[killed].end()
         cluster.start(began)
-        out, _ = rescaling.communicate(timeout=60)
+        out, _ = rescaling.communicate(timeout=60 * SLACK)
         assert json.loads(out)["workers"] == workers
         assert watch.alive(workers)
     for each in cluster.nodes.values():

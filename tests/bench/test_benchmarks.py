@@ -23,6 +23,7 @@ from benchmarks.measuring import Calls, Peer, measure
 from benchmarks.peer.store import Journal, create_table, drop_table
 from benchmarks.peers import PEERS, parse
 from sharding_app.embedded import OwnPostgres
+from tests.support.slack import SLACK
 
 ROOT = Path(__file__).resolve().parents[2]
 LINES = [
@@ -81,7 +82,12 @@ def test_a_peer_that_is_not_installed_is_named(name: str) -> None:
         "runpy.run_path('benchmarks/peers.py', run_name='__main__')"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60 * SLACK,
+        check=False,
     )
     assert done.returncode == 2, done.stderr
     assert f"not installed: {name}. Run: pip install" in done.stderr

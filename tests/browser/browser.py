@@ -58,6 +58,7 @@ class Browser:
             options.add_argument(f"--{argument}")
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         self.driver = webdriver.Chrome(options=options, service=Service(driver))
+        self.driver.set_script_timeout(30 * SLACK)
         self._axe = files("axe_core_python").joinpath("axe.min.js").read_text()
         self._script = ""
         self._command("Emulation.setScrollbarsHidden", hidden=True)

@@ -15,6 +15,7 @@ from sharding_app.embedded.ports import free_port
 from sharding_app.management.web import listens
 from tests.browser.seed import CARTS
 from tests.support.live import ROOT, Live, Program, until
+from tests.support.slack import SLACK
 
 NAMES = ("ada", "bob", "cyd")
 SETTINGS = {"DJANGO_SETTINGS_MODULE": "tests.browser.settings", "SECRET_KEY": secrets.token_urlsafe(48)}
@@ -71,7 +72,7 @@ def cluster(live: Live, carts: int = CARTS) -> Iterator[Cluster]:
             node.wait_line(f"^node {name} is up$")
         seeded = subprocess.run(
             [sys.executable, "-m", "tests.browser.seed", str(carts)], cwd=ROOT, env=live.environment(**SETTINGS),
-            capture_output=True, text=True, check=False, timeout=300,
+            capture_output=True, text=True, check=False, timeout=300 * SLACK,
         )  # fmt: skip
         assert seeded.returncode == 0, seeded.stderr
         told = json.loads(seeded.stdout)

@@ -21,6 +21,7 @@ from sharding_app.adapters.django import database
 from sharding_app.adapters.django.database import steady_reads
 from sharding_app.http import metrics
 from sharding_app.operations.cache import Collector, Unreachable
+from tests.support.slack import SLACK
 
 urlpatterns = [path("sharding/", include("sharding_app.http.urls"))]
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -59,7 +60,7 @@ def test_metrics_tell_that_the_database_does_not_answer(is_connected: bool) -> N
     with frozen(is_connected=is_connected):
         begun = time.monotonic()
         page = Client().get("/sharding/metrics", headers={"authorization": "Bearer a-long-secret"})
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 10 * SLACK
     assert "sharding_database_up 0" in page.content.decode()
     kept = vars(connections["default"])
     assert "get_connection_params" not in kept, "the project's own connections are as they were"
@@ -78,4 +79,4 @@ def test_the_doctor_does_not_wait_for_it() -> None:
         begun = time.monotonic()
         with pytest.raises(OperationalError), steady_reads("default"):
             pass
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 10 * SLACK

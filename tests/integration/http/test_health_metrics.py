@@ -33,6 +33,7 @@ from sharding_app.runtime.telemetry.metrics import families
 from tests.support.answering_nodes import FakeNodes, HandClock, answer, collector
 from tests.support.cluster_rows import Person, add_projection
 from tests.support.given import until
+from tests.support.slack import SLACK
 
 urlpatterns = [path("sharding/", include("sharding_app.http.urls"))]
 
@@ -174,7 +175,7 @@ async def talk(endpoint: NodeEndpoint, request: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
     try:
         writer.write(request)
-        return await asyncio.wait_for(reader.read(), 10)
+        return await asyncio.wait_for(reader.read(), 10 * SLACK)
     except ConnectionResetError:
         return b""
     finally:
@@ -245,7 +246,7 @@ def test_a_probe_is_answered_however_many_connections_are_silent() -> None:
                     await asyncio.open_connection("127.0.0.1", endpoint.port) for _ in range(MAX_CONNECTIONS)
                 ]
                 answers.append(await talk(endpoint, ALIVE))
-            oldest = await asyncio.wait_for(silent[0][0].read(), 10)
+            oldest = await asyncio.wait_for(silent[0][0].read(), 10 * SLACK)
             return answers, oldest, len(endpoint._open)
         finally:
             for _, writer in silent:
@@ -267,7 +268,7 @@ def test_a_request_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatc
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
             writer.write(b"GET /alive")
-            closed = await asyncio.wait_for(reader.read(), 10)
+            closed = await asyncio.wait_for(reader.read(), 10 * SLACK)
             writer.close()
             return closed
         finally:

@@ -12,8 +12,9 @@ from asgiref.testing import ApplicationCommunicator
 
 from sharding_app import wiring
 from sharding_app.http.lifespan import lifespan
+from tests.support.slack import SLACK
 
-SECONDS = 10.0
+SECONDS = 10.0 * SLACK
 
 
 @pytest.mark.asyncio
