@@ -1,7 +1,7 @@
 """Questions to regions from a process that only asks: their errors are typed, whatever is away."""
 
 import asyncio
-import time
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
@@ -27,6 +27,7 @@ from sharding_app.ports.store import StoreUnavailable
 from sharding_app.protocol.records import NumberOfWorkers
 from sharding_app.runtime.node.process import Process
 from tests.support.live import Live, until
+from tests.support.slack import SLACK
 
 
 @contextmanager
@@ -89,8 +90,11 @@ async def fail() -> Process:
     raise StoreUnavailable("no server")
 
 
+told = threading.Event()
+
+
 async def block() -> Process:
-    time.sleep(2)  # noqa: ASYNC251 (it stands for a loop that is held by other work)
+    told.wait(30 * SLACK)  # it stands for a loop that is held by other work, until the caller is told
     raise StoreUnavailable("no server")
 
 
@@ -107,11 +111,13 @@ def test_a_thread_gets_typed_errors_as_a_loop_does(
     said: str,
 ) -> None:
     monkeypatch.setattr(gateway, "ANSWER_SECONDS", beyond)
+    told.clear()
     background = BackgroundPortal(make, asyncio.new_event_loop, seconds)
     try:
         with pytest.raises(error, match=said):
             ClusterGateway(background.portal).inspect_sync("shop.Cart", GetClusterShardingStats(), None)
     finally:
+        told.set()
         background.close()
 
 
