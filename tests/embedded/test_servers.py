@@ -220,6 +220,7 @@ def test_the_sites_role_is_no_superuser_and_owns_its_database_alone(started: Pat
             connection.execute("SELECT pg_read_file('/etc/passwd')")
 
 
+STARTS_SEEN = 10
 OTHER = "daemon"
 """An account that each system has, and that has nothing to do with the demo."""
 
@@ -431,23 +432,28 @@ def test_a_server_that_started_while_its_supervisor_was_killed_is_not_lost(folde
     """It holds the lock of the data: no other server could work on them."""
     with holder(folder) as user:
         first_line(user)
-    wait_until(lambda: not running(folder), LINGER_SECONDS + 10)
-    wait_until(lambda: not supervised(DataFolder(folder)), 10)
 
-    starting: list[ProcessId] = []
+    def recorded() -> tuple[ProcessId, bool] | None:
+        """PostgreSQL's process, and whether it is known to take connections."""
+        return DataFolder(folder).servers().get("postgres")
 
-    def starts() -> bool:
-        found = DataFolder(folder).servers().get("postgres")
-        if found is not None and not found[1]:
-            starting.append(found[0])
-        return bool(starting)
-
-    with holder(folder) as user:
-        wait_until(starts, 30)
-        os.kill(supervisor_of(folder), signal.SIGKILL)
-        user.kill()
-        with holder(folder) as another:
-            assert first_line(another).startswith("postgresql://")
+    for _ in range(STARTS_SEEN):
+        wait_until(lambda: not running(folder), LINGER_SECONDS + 10)
+        wait_until(lambda: not supervised(DataFolder(folder)), 10)
+        with holder(folder) as user:
+            wait_until(lambda: recorded() is not None, 30)
+            starting = recorded()
+            # Its start is over in a moment: on a busy machine that may go by unseen.
+            if starting is None or starting[1]:
+                first_line(user)
+                continue
+            os.kill(supervisor_of(folder), signal.SIGKILL)
+            user.kill()
+            with holder(folder) as another:
+                assert first_line(another).startswith("postgresql://")
+            break
+    else:
+        pytest.fail(f"no start of {STARTS_SEEN} was seen")
     wait_until(lambda: not running(folder), LINGER_SECONDS + 10)
     assert not alive(starting[0])
 
