@@ -37,17 +37,22 @@ def doctor(live: Live, **more: Any) -> tuple[int, dict[str, dict[str, str]]]:
     return answer.returncode, problems
 
 
-def answered(live: Live, **more: Any) -> tuple[int, dict[str, dict[str, str]]]:
-    """What it finds once each node has answered it within a second. On a busy machine one may be
-    too late for one look.
+def finds(live: Live, *wanted: str, **more: Any) -> dict[str, dict[str, str]]:
+    """Wait until it finds that, and nothing else; return it. On a busy machine a node may be too
+    late for one look, and may lack its lease for a moment.
     """
+    last: tuple[int, dict[str, dict[str, str]]] = (0, {})
 
-    def in_time() -> tuple[int, dict[str, dict[str, str]]] | None:
-        found = doctor(live, **more)
-        return None if "D167" in found[1] else found
+    def these_alone() -> bool:
+        nonlocal last
+        last = doctor(live, **more)
+        return (last[0], set(last[1])) == (int(bool(wanted)), set(wanted))
 
-    found: tuple[int, dict[str, dict[str, str]]] = until(in_time, 30, "each node answers within a second")
-    return found
+    try:
+        until(these_alone, 30, f"it finds {wanted} alone")
+    except AssertionError as error:
+        raise AssertionError(f"{error}; it found {last}") from None
+    return last[1]
 
 
 def run(live: Live, query: str) -> None:
@@ -63,7 +68,7 @@ def test_a_sound_cluster_and_what_becomes_of_it(live_tables: Live) -> None:
         node.wait_line("^node one is up$")
         bought = live.manage("shell", "-v0", "-c", BUY, **SOUND)
         assert bought.returncode == 0, bought.stderr
-        assert answered(live, **SOUND) == (0, {})
+        finds(live, **SOUND)
         answer = look_again(live.manage, "sharding_doctor", **SOUND)
         assert answer.returncode == 0, answer.stdout
         assert set(re.findall(r"D\d{3}", answer.stdout)) == {"D129", "D130"}, "notes on the tests' own role"
@@ -85,8 +90,7 @@ def test_a_sound_cluster_and_what_becomes_of_it(live_tables: Live) -> None:
             stranger.subscribe(f"sharding.{cluster}.n-stranger")
             # The project here has other settings than the cluster, and another key.
             other = json.dumps({"KEYS": ["another key that is long enough"], "NUMBER_OF_SHARDS": 7})
-            code, found = answered(live, **SOUND)
-            assert (code, set(found)) == (1, {"D192", "D145"})
+            found = finds(live, "D192", "D145", **SOUND)
             assert "n-stranger" in found["D145"]["what"]
             shown = live.manage("sharding_doctor", **SOUND).stdout
         shown = " ".join(shown.split())
@@ -209,8 +213,7 @@ def test_beside_direct_links_a_redis_that_is_away_is_no_outage(live_tables: Live
         (note,) = status["notes"]
         assert note["id"] == "sharding.D149"
         assert note["what"] == "The channel layer carries no messages for one. Direct links go on."
-        code, found = answered(without, **SOUND)
-        assert (code, set(found)) == (1, {"D149"})
+        found = finds(without, "D149", **SOUND)
         assert re.search(r"for this process \(.+\), one\. Direct links go on", found["D149"]["what"])
 
 
