@@ -32,6 +32,9 @@ SETTINGS = "tests.badinput.settings"
 """The demo site, and entities that do what they should not."""
 UP_SECONDS = 60.0
 LOOK_SECONDS = 30.0
+STARVED = re.compile(
+    r"lifeline session \d lost: |has held the event loop for .* every entity|the event loop turns again after"
+)
 
 
 def until(condition: Callable[[], Any], seconds: float, what: str) -> Any:
@@ -91,6 +94,19 @@ class Program:
     @property
     def text(self) -> str:
         return "\n".join(self.lines)
+
+    def said(self, after: int = 0) -> list[str]:
+        """Return its lines but the first `after` ones, without what a busy machine has each node
+        say: that it was not given the processor for some time.
+        """
+        found, starved = [], False
+        for line in self.lines[after:]:
+            # A stack may follow, whose lines are indented, behind the node's name in a cluster.
+            in_stack = re.match(r"(\S+ \| )?( |$)", line)
+            starved = bool(STARVED.search(line)) or (starved and in_stack is not None)
+            if not starved:
+                found.append(line)
+        return found
 
     def wait_line(self, pattern: str, seconds: float = UP_SECONDS, after: int = 0) -> re.Match[str]:
         """Wait for a line that matches, among those after the first `after` lines."""

@@ -25,7 +25,7 @@ def test_a_node_says_that_it_is_up_and_leaves_in_order(live_tables: Live) -> Non
         (row,) = live_tables.status()["nodes"]
         assert (row["name"], row["roles"], row["version"]) == ("east", ["web", "backend"], "7")
         assert node.stop(signal.SIGINT) == 0
-        assert node.lines == ["node east is up"]
+        assert node.said() == ["node east is up"]
         assert live_tables.status()["nodes"] == []
 
 
@@ -41,7 +41,7 @@ def test_several_nodes_are_children_that_end_together(live_tables: Live) -> None
         assert [each["roles"] for each in found["nodes"]] == [["backend"]] * 2
         assert nodes.stop() == 0
         assert not any(running(pid) for pid in pids)
-        assert sorted(nodes.lines) == ["node pair-1 is up", "node pair-2 is up"]
+        assert sorted(nodes.said()) == ["node pair-1 is up", "node pair-2 is up"]
         assert live_tables.status()["nodes"] == []
 
 

@@ -26,7 +26,7 @@ def test_it_leaves_in_order(live: Live, kept_seconds: str) -> None:
         node.wait_line("^node east is up$")
         assert live.manage("shell", "-v0", "-c", BOOK).stdout == "2\n"
         assert node.stop() == 0, node.text
-        assert node.lines == ["node east is up"]
+        assert node.said() == ["node east is up"]
 
 
 def test_one_that_was_given_up_joins_anew(live: Live) -> None:
