@@ -11,6 +11,7 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from sharding_app.embedded.ports import free_port
+from sharding_app.management import runserver_node
 from sharding_app.management.runserver_node import wanted
 from tests.support.live import Live, children, running, until
 from tests.support.scratch_project import ScratchProject
@@ -51,6 +52,9 @@ CHANNEL_LAYERS = {{"sharding": {{
     "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
     "CONFIG": {{"hosts": [{{"address": os.environ["REDIS_URL"], "socket_timeout": None}}]}},
 }}}}
+
+from sharding_app.management import runserver_node
+runserver_node.UP_SECONDS = {runserver_node.UP_SECONDS * SLACK}
 """
 ENTITIES = """
 from sharding_app import EventSourced, applies, command, event
