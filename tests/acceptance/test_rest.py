@@ -10,6 +10,7 @@ import pytest
 from sharding_app.torture.processes import until
 from tests.acceptance.conftest import NewScenario
 from tests.acceptance.scenario import REPORTS, SECONDS
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.acceptance
 
@@ -38,7 +39,7 @@ def test_vacuum_and_concurrent_indexes_beside_a_cluster_at_rest(scenario: NewSce
         figures["queries per second and node"] = commits / passed / len(names)
         figures["percent of a core, worst node"] = 100 * max(cpu) / passed
         figures["connections per node"] = _number(watch, OURS) / len(names)
-        watch.execute("SET statement_timeout = '20s'")
+        watch.execute(f"SET statement_timeout = '{20 * SLACK:.0f}s'".encode())
         watch.execute("CREATE TABLE acceptance_other AS SELECT n FROM generate_series(1, 1000) n")
         watch.execute("DELETE FROM acceptance_other")
 
@@ -52,17 +53,20 @@ def test_vacuum_and_concurrent_indexes_beside_a_cluster_at_rest(scenario: NewSce
         watch.execute("CREATE INDEX CONCURRENTLY acceptance_index ON sharding_event (at)")
         watch.execute("VACUUM sharding_node, sharding_shard, sharding_event")
         figures["seconds for CREATE INDEX CONCURRENTLY and VACUUM"] = time.monotonic() - began
-        held = _number(
-            watch,
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'sharding/%%' AND xact_start < now() - interval '1 s'",
-        )
+        # A node that gets no processor leaves one open for as long.
+        until(
+            lambda: not _number(
+                watch,
+                "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'sharding/%%' AND xact_start < now() - interval '1 s'",
+            ),
+            10, "no transaction of ours stays open",
+        )  # fmt: skip
         until(
             lambda: not _number(watch, "SELECT count(*) FROM pg_locks WHERE NOT granted"),
             10, "nothing of ours waits inside Postgres",
         )  # fmt: skip
     run.passed = True
     REPORTS.append(run.report)
-    assert held == 0, "no transaction of ours stays open"
     assert figures["queries per second and node"] < 40, "generous: the aim is 10"
     assert figures["percent of a core, worst node"] < 20, "generous: the aim is 2"
     assert all(node.alive for node in cluster.nodes.values())
