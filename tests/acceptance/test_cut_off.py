@@ -13,6 +13,7 @@ from tests.acceptance import plots
 from tests.acceptance.app.entities import TICKER
 from tests.acceptance.conftest import NewScenario
 from tests.acceptance.scenario import SECONDS, Scenario, drawn
+from tests.support.slack import STEADY
 
 pytestmark = pytest.mark.acceptance
 
@@ -48,7 +49,7 @@ def test_one_node_is_cut_off_from_redis_alone(scenario: NewScenario, way: str) -
     """It does not hear itself while others do: it gives its shards up through Postgres, and comes
     back later.
     """
-    run, proxy, shards, age = _late_from_redis(scenario, "channel_layer")
+    run, proxy, shards, age = _late_from_redis(scenario, {"LINKS": "channel_layer"})
     cluster = run.cluster
     at = time.monotonic()
     _cut(proxy, way)
@@ -65,7 +66,7 @@ def test_one_node_is_cut_off_from_redis_alone(scenario: NewScenario, way: str) -
 def test_beside_direct_links_a_node_that_is_cut_off_from_redis_goes_on(
     scenario: NewScenario, way: str
 ) -> None:
-    run, proxy, shards, age = _late_from_redis(scenario, "auto")
+    run, proxy, shards, age = _late_from_redis(scenario, {"LINKS": "auto", **STEADY})
     at = time.monotonic()
     _cut(proxy, way)
     run.fault(f"b cut off from Redis ({way})", at, shards)
@@ -76,11 +77,13 @@ def test_beside_direct_links_a_node_that_is_cut_off_from_redis_goes_on(
     run.finish()
 
 
-def _late_from_redis(scenario: NewScenario, links: str) -> tuple[Scenario, Proxy, set[int], int]:
+def _late_from_redis(
+    scenario: NewScenario, sharding: dict[str, object]
+) -> tuple[Scenario, Proxy, set[int], int]:
     """Begin with a b that hears Redis late and in pieces; return its proxy, its shards and the
     newest age of a node.
     """
-    run = scenario({"LINKS": links})
+    run = scenario(sharding)
     cluster = run.cluster
     proxy = begin_behind_a_proxy(run, "redis")
     plots.late_and_in_pieces(run, "b", proxy)

@@ -15,6 +15,7 @@ from tests.acceptance.conftest import NewScenario
 from tests.acceptance.machine import clock_library, may_mount, may_wire
 from tests.acceptance.plots import wait_again
 from tests.acceptance.scenario import Scenario
+from tests.support.slack import STEADY
 
 pytestmark = pytest.mark.acceptance
 
@@ -58,7 +59,7 @@ def test_a_loop_that_stands_still_for_good_ends_its_process(scenario: NewScenari
 
 @pytest.mark.skipif(not clock_library(), reason="libfaketime is not installed")
 def test_clocks_step(scenario: NewScenario) -> None:
-    run = scenario()
+    run = scenario({**STEADY})
     cluster = run.cluster
     cluster.clock("a")
     cluster.clock("b")

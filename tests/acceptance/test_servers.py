@@ -8,6 +8,7 @@ import time
 import pytest
 
 from tests.acceptance.conftest import NewScenario
+from tests.support.slack import STEADY
 
 pytestmark = pytest.mark.acceptance
 
@@ -57,7 +58,7 @@ def test_postgres_ends_sessions_and_stops_and_is_killed(scenario: NewScenario) -
 @pytest.mark.parametrize("links", ["auto", "channel_layer"])
 def test_redis_is_killed_and_started(scenario: NewScenario, links: str) -> None:
     """Direct links go on meanwhile."""
-    run = scenario({"LINKS": links})
+    run = scenario({"LINKS": links, **STEADY})
     cluster = run.cluster
     redis = cluster.servers.redis
     run.begin("a", "b", "c")

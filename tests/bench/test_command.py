@@ -13,8 +13,10 @@ import pytest
 
 from sharding_app.bench.database import LOCK
 from tests.support.live import Live
+from tests.support.slack import STEADY
 
 TTL_SECONDS = 3.0
+TRIES = 3
 FACTS = {"fsync", "full_page_writes", "synchronous_commit"}
 LEFT = """
 SELECT (SELECT count(*) FROM sharding_type WHERE name LIKE 'sharding.Bench%')
@@ -138,9 +140,21 @@ def test_a_large_database_is_measured_in_partitions_once(live_servers: Live) -> 
 
 
 def test_a_quiet_client_is_served_while_others_flood_the_node(live_tables: Live) -> None:
-    before, meanwhile, afterwards = bench(live_tables, "flood", "--seconds", "1.5", "--in-flight", "2000")
-    assert meanwhile["node_rows_per_s"] > 2 * before["node_rows_per_s"], "the flood reaches the node"
-    assert meanwhile["cpu_percent"] > before["cpu_percent"]
+    def reaches() -> bool:
+        """Whether the flood is seen in the node's figures. Other suites may take the processors
+        away, in one of these moments more than in another.
+        """
+        return bool(
+            meanwhile["node_rows_per_s"] > 2 * before["node_rows_per_s"]
+            and meanwhile["cpu_percent"] > before["cpu_percent"]
+        )
+
+    flood = ("flood", "--seconds", "1.5", "--in-flight", "2000")
+    before, meanwhile, afterwards = bench(live_tables, *flood)
+    for _ in range(TRIES):
+        if not reaches():
+            before, meanwhile, afterwards = bench(live_tables, *flood)
+    assert reaches(), (before, meanwhile)
     for each in (before, meanwhile, afterwards):
         assert each["failed"] == 0
         assert each["ops_per_s"] > 0
@@ -160,7 +174,9 @@ def test_values_reach_browsers_through_a_web_process(live_tables: Live) -> None:
 
 
 def test_calls_beside_busy_processes(live_tables: Live) -> None:
-    before, meanwhile, afterwards = bench(live_tables, "starved", "--seconds", "1.5", "--nodes", "1")
+    before, meanwhile, afterwards = bench(
+        live_tables, "starved", "--seconds", "1.5", "--nodes", "1", TEST_SHARDING=json.dumps(STEADY)
+    )
     for each in (before, afterwards):
         assert each["ops_per_s"] > 0
     assert "busy processes; 0 homes moved" in meanwhile["note"]

@@ -11,3 +11,10 @@ PATIENT = {"ASK_TIMEOUT_SECONDS": 5.0 * SLACK}
 """Settings of SHARDING: calls without a time of their own wait as long as by default, with slack. A
 client joins, a node starts and a shard finds its home in that time.
 """
+STEADY = {
+    "LEASE_TTL_SECONDS": min(3.0 * SLACK, 10.0),
+    "LEASE_OWN_LIMIT_SECONDS": min(2.0 * SLACK, 6.0),
+}
+"""Settings of SHARDING where no home may move: a node that gets no processor for as long as its
+lease lasts is taken for dead. No lease may last longer than a loop may stand still.
+"""
