@@ -4,19 +4,32 @@ Contract: the locks last as long as their sessions. In the cluster's own databas
 moves shards of a type is alone, and one that removes or puts back what the type has stored lets
 none of them begin. In each journal one command at a time copies rows of the type, or deletes
 copies: its session there may outlast that in the cluster's own database. While an erasure goes
-through left copies of the type, no move of it begins: the erasure has looked where shards lie.
+through left copies of the type, no move of it begins: the erasure has looked where shards lie. One
+command at a time changes the layout of a journal.
 """
 
+import time
 from typing import LiteralString
 
 import psycopg
 
 from sharding_app.adapters.postgres.further_journals import Connection
 
+LEAVING_SECONDS = 2.0
+"""The server has this time to end the session of a command that has just ended: the next command of
+a script is not refused because of it.
+"""
+LOOK_SECONDS = 0.02
+
 
 def move_alone(cluster: Connection, type_id: int) -> bool:
     """False: another command moves shards of the type, removes it, or puts rows of it back."""
     return _tried(cluster, "SELECT pg_try_advisory_lock(hashtext('sharding_move_journal'), %s)", type_id)
+
+
+def partition_alone(journal: Connection) -> bool:
+    """False: another command changes the layout of this journal."""
+    return _tried(journal, "SELECT pg_try_advisory_lock(hashtext('sharding_partition'), %s)", 0)
 
 
 def keep_moves_away(cluster: Connection, type_id: int) -> bool:
@@ -58,5 +71,10 @@ def keep_beginnings_away(cluster: Connection, type_id: int) -> None:
     )
 
 
-def _tried(connection: Connection, statement: LiteralString, type_id: int) -> bool:
-    return connection.execute(statement, [type_id]).fetchall() == [(True,)]
+def _tried(connection: Connection, statement: LiteralString, number: int) -> bool:
+    ends = time.monotonic() + LEAVING_SECONDS
+    while connection.execute(statement, [number]).fetchall() != [(True,)]:
+        if time.monotonic() > ends:
+            return False
+        time.sleep(LOOK_SECONDS)
+    return True

@@ -30,6 +30,7 @@ from psycopg.types.json import Jsonb
 from sharding_app.adapters.postgres.connection import Conninfo, open_session
 from sharding_app.adapters.postgres.deletion import EVENTS_AT_ONCE, next_rows
 from sharding_app.adapters.postgres.further_journals import Further, connect, with_copies
+from sharding_app.adapters.postgres.moving_locks import partition_alone
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.within import secure
 from sharding_app.protocol.ids import EntityId
@@ -44,7 +45,6 @@ PAUSE_SECONDS = 0.5
 TRIES = 120
 MOST_PARTS = 128
 _LAST = 2**31 - 1
-_ONE_AT_A_TIME = "SELECT pg_try_advisory_lock(hashtext('sharding_partition'), 0)"
 _NONE_AT_WORK = "SELECT pg_try_advisory_xact_lock_shared(hashtext('sharding_partition'), 0)"
 
 T = TypeVar("T")
@@ -606,7 +606,7 @@ def _connected(conninfo: Conninfo, *, as_owner: bool = True) -> Iterator[Connect
                     f"Role {owner} may make no tables: GRANT CREATE ON SCHEMA {schema} TO {owner};"
                 )
             connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(owner)))
-            if connection.execute(_ONE_AT_A_TIME).fetchone() != (True,):
+            if not partition_alone(connection):
                 raise CannotPartition("Another sharding_partition is at work on this database.")
         yield connection
         if as_owner:

@@ -4,13 +4,14 @@ two is refused, or both do what they say.
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from typing import Any, cast
 
 import psycopg
 import pytest
 
-from sharding_app.adapters.postgres import left_copies, moving, partitioning
+from sharding_app.adapters.postgres import left_copies, moving, moving_locks, partitioning
 from sharding_app.adapters.postgres.deletion import ShardsMove, remove_journal
 from sharding_app.adapters.postgres.further_journals import JournalDown
 from sharding_app.adapters.postgres.joined_journals import Journals
@@ -25,6 +26,7 @@ from sharding_app.protocol.ids import shard_of
 from sharding_app.protocol.moving import CannotMove
 from tests.integration.adapters.postgres import test_moving
 from tests.integration.adapters.postgres.test_moving import IDS, SHARDS, THERE, Both, alias, message_of
+from tests.support.slack import SLACK
 
 databases, both = test_moving.databases, test_moving.both
 TYPE = "shop.Cart"
@@ -34,8 +36,9 @@ def further(both: Both) -> dict[str, dict[str, Any]]:
     return {THERE: both.params[THERE]}
 
 
-def test_no_move_begins_while_a_type_is_removed(both: Both) -> None:
+def test_no_move_begins_while_a_type_is_removed(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would carry off what is not yet deleted, into a journal that was empty."""
+    monkeypatch.setattr(moving_locks, "LEAVING_SECONDS", 0.0)  # many moves are refused
     both.fill("")
     pieces = []
 
@@ -49,6 +52,27 @@ def test_no_move_begins_while_a_type_is_removed(both: Both) -> None:
     for journal in ("", THERE):
         assert all(rows == set() for rows in both.stored(journal).values()), journal
     assert both.run("", "SELECT FROM sharding_move") == []
+
+
+@pytest.mark.parametrize("lock", ["sharding_move_journal", "sharding_partition"])
+def test_a_command_waits_for_the_end_of_the_last_ones_session(
+    both: Both, monkeypatch: pytest.MonkeyPatch, lock: str
+) -> None:
+    """Two commands of a script: a busy server notices a while later that the first one has gone."""
+    monkeypatch.setattr(moving_locks, "LEAVING_SECONDS", 30.0 * SLACK)
+    both.fill("")
+    number = 1 if lock == "sharding_move_journal" else 0
+    last = psycopg.connect(**both.params[""], autocommit=True)
+    last.execute("SELECT pg_advisory_lock(hashtext(%s), %s)", [lock, number])
+    ends = threading.Timer(0.3, last.close)
+    ends.start()
+    try:
+        if number:
+            assert both.move()
+        else:
+            assert not cancel_layout(both.params[""], "me"), "there is nothing to give up"
+    finally:
+        ends.join()
 
 
 def test_no_type_is_removed_while_a_move_of_it_is_at_work(both: Both) -> None:

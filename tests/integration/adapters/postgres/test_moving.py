@@ -22,6 +22,7 @@ from sharding_app.protocol.moving import CannotMove, Limits
 from tests.acceptance.scenario import SECONDS
 from tests.support.live import until
 from tests.support.scratch import make_tables, scratch_database
+from tests.support.slack import SLACK
 
 Params = dict[str, Any]
 SHARDS = 8
@@ -977,7 +978,7 @@ def test_an_import_waits_for_a_projection_that_begins_to_follow_the_type(both: B
         with psycopg.connect(**both.params[""], autocommit=True) as watch:
             until(lambda: watch.execute(waits).fetchone() is not None, 30, "the import waits")
         follows.commit()
-        begun.result(30)
+        begun.result(30 * SLACK)
     assert both.run("", "SELECT count(*), bool_and(followed) FROM sharding_shard") == [(SHARDS, True)]
 
 
@@ -1012,6 +1013,12 @@ def test_a_home_that_does_not_end(both: Both, monkeypatch: pytest.MonkeyPatch) -
         both.move(shards=[4])
 
 
+def ended(both: Both, journal: str, locks: str) -> None:
+    """End the sessions that hold these locks, and wait until they have ended."""
+    both.run(journal, f"SELECT pg_terminate_backend(pid) {locks}")
+    until(lambda: not both.run(journal, f"SELECT {locks}"), 30, "the sessions have ended")
+
+
 def test_a_command_that_was_frozen_changes_no_shard_that_lives_in_the_target(both: Both) -> None:
     both.fill("", IDS[:20])
     further = {THERE: both.params[THERE]}
@@ -1021,7 +1028,7 @@ def test_a_command_that_was_frozen_changes_no_shard_that_lives_in_the_target(bot
             break
     # Its session has ended meanwhile, another command has moved the shards, and a home has one.
     for journal in ("", THERE):
-        both.run(journal, f"SELECT pg_terminate_backend(pid) {LOCKS}")
+        ended(both, journal, LOCKS)
     both.move(at_once=SHARDS)
     both.run(THERE, "UPDATE sharding_shard SET home = 'n-2', step = 'home', epoch = epoch + 1")
     before = both.stored(THERE)
@@ -1036,11 +1043,8 @@ def test_a_command_whose_lock_is_lost_keeps_others_from_its_rows(both: Both) -> 
     further = {THERE: both.params[THERE]}
     frozen = move_shards(both.params[""], further, "shop.Cart", THERE, None, "a test", at_once=SHARDS)
     next(frozen)
-    both.run(
-        "",
-        f"SELECT pg_terminate_backend(pid) {LOCKS}"
-        " AND classid = (hashtext('sharding_move_journal')::bigint & 4294967295)::oid",
-    )
+    alone = f"{LOCKS} AND classid = (hashtext('sharding_move_journal')::bigint & 4294967295)::oid"
+    ended(both, "", alone)
     with pytest.raises(CannotMove, match=r"of shop\.Cart is still at work in default"):
         both.move()
     with pytest.raises(CannotMove, match=r"of shop\.Cart is still at work in default"):

@@ -29,9 +29,12 @@ from sharding_app.ports.journal import Erasure
 from tests.integration.adapters.postgres.journals import insert, partition, store, types
 from tests.integration.adapters.postgres.test_migrations import alias, run_site
 from tests.support.given import event_row
+from tests.support.live import until
 from tests.support.scratch import make_tables, scratch_database
+from tests.support.slack import SLACK
 
 TYPES = 3
+AT_WORK = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'sharding//partitioning'"
 CONTENT = "SELECT e.*::text FROM sharding_event e ORDER BY e.type_id, e.entity, e.seq"
 SHAPES = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, pg_get_expr(d.adbin, d.adrelid), a.attcollation
@@ -177,6 +180,7 @@ def test_an_erasure_reaches_a_copy_that_stands_still(
         assert erase(journal, "T2", "e1", "me", 1.0, bool)[1].events == 10
         assert admin.execute(copied).fetchone() == (10,), "the command is at work: it follows"
         run.close()  # type: ignore[attr-defined]
+        until(lambda: not admin.execute(AT_WORK).fetchall(), 30, "its session has ended")
         assert erase(journal, "T2", "e1", "me", 1.0, bool)[1] == Erasure()
         assert admin.execute(copied).fetchone() == (0,)
         remove_journal(journal, "T2", "me", bool)
@@ -236,7 +240,7 @@ def test_concurrent_appends_lose_nothing(journal: dict[str, Any], monkeypatch: p
     written: dict[str, int] = {}
 
     def appends(entity: str) -> None:
-        with psycopg.connect(**journal, autocommit=True, options="-c lock_timeout=5s") as writer:
+        with psycopg.connect(**journal, autocommit=True, options=f"-c lock_timeout={5 * SLACK:g}s") as writer:
             seq = 0
             try:
                 while not ended.is_set():
