@@ -51,7 +51,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_the_servers_own_error_is_told_from_a_lost_connection(params: dict[str, Any]) -> None:
-    journal = PostgresJournal(params)
+    journal = PostgresJournal(params, lock_timeout_seconds=60)
     async with await connect(params) as admin:
         await give_homes(admin, 1)
         async with closed(admin):

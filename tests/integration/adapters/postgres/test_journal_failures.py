@@ -37,20 +37,25 @@ from tests.integration.adapters.postgres.writers import (
 )
 from tests.support.given import event_row, until
 from tests.support.scratch import make_tables
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.asyncio
 
 ROW = event_row(1, "a", 1)
 SNAPSHOT = Snapshot(1, "a", 1, 0, 1, b"{}")
 HOLD = "UPDATE sharding_shard SET updated_at = now()"
-ANSWER_SECONDS = 1.5
+ANSWER_SECONDS = 1.5 * SLACK
 """A server that answers does so in less, on a busy machine too."""
+FROZEN_SECONDS = 2 * SLACK
+"""A server process is given up after that, and not before it has been frozen."""
+LOCK_SECONDS = 60
+"""An append waits for the row that a test holds."""
 
 
 async def test_a_lost_connection_is_settled_and_the_next_append_connects_again(
     params: dict[str, Any],
 ) -> None:
-    journal = PostgresJournal(params)
+    journal = PostgresJournal(params, lock_timeout_seconds=LOCK_SECONDS)
     async with await connect(params) as admin:
         await give_homes(admin, 1)
         await journal.open()
@@ -65,7 +70,9 @@ async def test_a_lost_connection_is_settled_and_the_next_append_connects_again(
 async def test_an_answer_that_is_lost_after_the_commit(params: dict[str, Any]) -> None:
     async with await connect(params) as admin, proxy_to(params) as proxy:
         await give_homes(admin, 1)
-        journal = PostgresJournal(proxy.params, answer_seconds=ANSWER_SECONDS)
+        journal = PostgresJournal(
+            proxy.params, answer_seconds=ANSWER_SECONDS, lock_timeout_seconds=LOCK_SECONDS
+        )
         await journal.open()
         async with admin.transaction():
             await admin.execute(HOLD)
@@ -92,7 +99,9 @@ async def test_a_statement_that_is_still_under_way_is_ended_before_the_verdict(
     """
     async with await connect(params) as admin, await connect(params) as holder, proxy_to(params) as proxy:
         await give_homes(admin, 1)
-        journal = PostgresJournal(proxy.params, answer_seconds=ANSWER_SECONDS, lock_timeout_seconds=60)
+        journal = PostgresJournal(
+            proxy.params, answer_seconds=ANSWER_SECONDS, lock_timeout_seconds=LOCK_SECONDS
+        )
         backend, _ = await journal.open()
         async with holder.transaction():
             await holder.execute(HOLD)
@@ -139,7 +148,9 @@ async def test_no_late_statement_executes_after_an_erasure(tmp_path: Path, late:
             await admin.execute(
                 "INSERT INTO sharding_type VALUES (1, 'T', 'event sourced', 1, 'x', 'x', '', 'postgres')"
             )
-            journal = PostgresJournal(params, answer_seconds=2)
+            journal = PostgresJournal(
+                params, answer_seconds=FROZEN_SECONDS, lock_timeout_seconds=LOCK_SECONDS
+            )
             _, stale = await journal.open()
             await journal.append([ROW])
             async with holder.transaction():
@@ -170,7 +181,9 @@ async def test_settle_waits_until_a_frozen_server_process_is_gone(tmp_path: Path
         make_tables(params)
         async with await connect(params) as admin, await connect(params) as holder:
             await give_homes(admin, 1)
-            journal = PostgresJournal(params, answer_seconds=2)
+            journal = PostgresJournal(
+                params, answer_seconds=FROZEN_SECONDS, lock_timeout_seconds=LOCK_SECONDS
+            )
             backend, _ = await journal.open()
             async with holder.transaction():
                 await holder.execute(HOLD)
@@ -198,7 +211,9 @@ async def test_a_newer_mark_waits_until_an_older_one_can_do_nothing_more(tmp_pat
         make_tables(params)
         async with await connect(params) as admin, await connect(params) as holder:
             await give_homes(admin, 1)
-            journal = PostgresJournal(params, answer_seconds=2)
+            journal = PostgresJournal(
+                params, answer_seconds=FROZEN_SECONDS, lock_timeout_seconds=LOCK_SECONDS
+            )
             _, backend = await journal.open()
             await journal.remember([Mark(1, 0, 1, "a", True)])
             async with holder.transaction():
@@ -269,7 +284,7 @@ async def test_a_shard_that_stays_locked_does_not_hold_an_append_up_for_ever(par
 
 
 async def test_a_cancelled_append_is_settled_too(params: dict[str, Any]) -> None:
-    journal = PostgresJournal(params)
+    journal = PostgresJournal(params, lock_timeout_seconds=LOCK_SECONDS)
     async with await connect(params) as holder, await connect(params) as watcher:
         await give_homes(holder, 1)
         backend, _ = await journal.open()

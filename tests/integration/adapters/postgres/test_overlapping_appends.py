@@ -55,7 +55,7 @@ async def test_each_has_a_name_that_a_burial_finds_and_close_ends_all(params: di
 
 
 async def test_each_that_is_lost_is_opened_again(params: dict[str, Any]) -> None:
-    journal = PostgresJournal(params, owner="me", connections=2)
+    journal = PostgresJournal(params, owner="me", connections=2, lock_timeout_seconds=60)
     async with await connect(params) as admin:
         await give_homes(admin, 1)
         former = await journal.open()

@@ -22,6 +22,7 @@ from sharding_app.protocol.liveness.locks import coordinator_key, lifeline_keys
 from sharding_app.protocol.records import Backend, HomeChange
 from tests.integration.adapters.postgres.writers import connect, give_homes, value
 from tests.support.given import CART, event_row, member, until
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.asyncio
 
@@ -84,7 +85,7 @@ def roles(params: dict[str, Any]) -> Iterator[Roles]:
     yield roles
     with psycopg.connect(**params, autocommit=True) as admin:
         admin.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = ANY(%s)",
+            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE usename = ANY(%s)",
             (roles.names,),
         )
     roles.drop()
@@ -121,7 +122,7 @@ async def _held_up(params: dict[str, Any], journal: PostgresJournal) -> bool:
 @pytest.mark.parametrize("options", ["", "NOINHERIT"])
 async def test_an_append_in_doubt_is_settled_under_an_assumed_role(roles: Roles, options: str) -> None:
     conninfo = roles.alias(roles.login(options), assume=roles.owner)
-    journal = PostgresJournal(conninfo, owner="me", answer_seconds=3)
+    journal = PostgresJournal(conninfo, owner="me", answer_seconds=30, lock_timeout_seconds=60)
     backends = await journal.open()
     assert all(each.started for each in backends)
     assert not await _held_up(roles.params, journal)
@@ -134,7 +135,7 @@ async def test_a_dead_node_is_buried_under_an_assumed_role(roles: Roles, options
     login = roles.login(options)
     conninfo = roles.alias(login, assume=roles.owner)
     store = PostgresStore(conninfo, owner="me")
-    session = PostgresLifelineSession(conninfo, cluster_id=CLUSTER, owner="me")
+    session = PostgresLifelineSession(conninfo, cluster_id=CLUSTER, owner="me", ttl_seconds=60)
     await store.join(member("me"), lifeline_keys(CLUSTER, "me"))
     await store.join(member("frozen"), lifeline_keys(CLUSTER, "frozen"))
     await session.open()
@@ -162,7 +163,10 @@ async def test_a_node_of_another_login_of_the_same_owner_is_alive(roles: Roles, 
     mine, theirs = (roles.alias(login, assume=roles.owner if assumed else None) for login in logins)
     store, keys = PostgresStore(mine, owner="me"), lifeline_keys(CLUSTER, "them")
     await store.join(member("them"), keys)
-    sessions = [PostgresLifelineSession(theirs, cluster_id=CLUSTER, owner="them", number=n) for n in (0, 1)]
+    sessions = [
+        PostgresLifelineSession(theirs, cluster_id=CLUSTER, owner="them", number=n, ttl_seconds=60)
+        for n in (0, 1)
+    ]
     for session, key in zip(sessions, keys, strict=True):
         await session.open()
         assert await session.lock(key)
@@ -189,7 +193,7 @@ async def test_a_process_of_strangers_that_has_the_number_of_one_of_ours_is_not_
     """After a failover the other server has processes of its own, with the same small numbers;
     their starts are hidden.
     """
-    journal = PostgresJournal(roles.alias(roles.login()), owner="me", answer_seconds=1)
+    journal = PostgresJournal(roles.alias(roles.login()), owner="me")
     await journal.open()
     async with await psycopg.AsyncConnection.connect(**roles.stranger()) as there:
         gone = Backend(there.info.backend_pid, "2020-01-01T00:00:00.000000Z")
@@ -205,7 +209,7 @@ async def test_a_process_of_ours_whose_start_is_hidden_is_not_taken_for_gone(rol
     """Another login's transaction that shares an append: we may not see its end, and do not say
     that it has come.
     """
-    journal = PostgresJournal(roles.alias(roles.login()), owner="me", answer_seconds=1)
+    journal = PostgresJournal(roles.alias(roles.login()), owner="me", answer_seconds=1 * SLACK)
     await journal.open()
     other = {**roles.as_user(roles.login()), "application_name": "sharding/me/also"}
     async with await psycopg.AsyncConnection.connect(**other) as there:
@@ -221,7 +225,7 @@ async def test_a_process_of_ours_whose_start_is_hidden_is_not_taken_for_gone(rol
 
 async def _elected(conninfo: dict[str, Any]) -> tuple[PostgresStore, PostgresLifelineSession, int]:
     store = PostgresStore(conninfo, owner="me")
-    session = PostgresLifelineSession(conninfo, cluster_id=CLUSTER, owner="me")
+    session = PostgresLifelineSession(conninfo, cluster_id=CLUSTER, owner="me", ttl_seconds=60)
     await store.join(member("me"), lifeline_keys(CLUSTER, "me"))
     await session.open()
     term = await session.elect("me")

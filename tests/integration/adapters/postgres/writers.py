@@ -8,6 +8,7 @@ import pytest
 
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.ports.journal import EventRow, JournalUnavailable
+from tests.support.slack import SLACK
 
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 
@@ -43,14 +44,14 @@ async def events(connection: Connection) -> list[tuple[Any, ...]]:
 
 async def blocked(watcher: Connection, pid: int) -> None:
     """Wait until this server process waits for another one."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(10 * SLACK):
         while not await value(watcher, "SELECT cardinality(pg_blocking_pids(%s)) > 0", pid):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 
 async def gone(watcher: Connection, pid: int) -> None:
     """Wait until this server process is not there any more."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(10 * SLACK):
         while await value(watcher, "SELECT count(*) FROM pg_stat_activity WHERE pid = %s", pid):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
@@ -58,13 +59,15 @@ async def gone(watcher: Connection, pid: int) -> None:
 async def lost(
     params: dict[str, Any], journal: PostgresJournal, row: EventRow, *, on: int = 0
 ) -> JournalUnavailable:
-    """Append a row whose server process is ended while it waits for the row of its shard."""
+    """Append a row whose server process is ended while it waits for the row of its shard. This
+    takes longer than journals wait for a row, unless they were told to.
+    """
     backend = journal.backends[on]
     async with await connect(params) as holder, holder.transaction():
         await holder.execute("SELECT FROM sharding_shard FOR UPDATE")
         append = asyncio.ensure_future(journal.append([row], on=on))
         await blocked(holder, backend.pid)
-        await holder.execute("SELECT pg_terminate_backend(%s, 5000)", [backend.pid])
+        await holder.execute("SELECT pg_terminate_backend(%s, 60000)", [backend.pid])
         with pytest.raises(JournalUnavailable) as failed:
             await append
     return failed.value
