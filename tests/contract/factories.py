@@ -21,6 +21,7 @@ from sharding_app.adapters.memory import (
 )
 from sharding_app.adapters.memory.cluster_writes import shard_key
 from sharding_app.adapters.memory.journal import LOCK_SECONDS
+from sharding_app.adapters.memory.store import LOCK_SECONDS as STORE_LOCK_SECONDS
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.leases import PostgresLeases
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
@@ -38,7 +39,7 @@ from tests.support.scratch import empty_tables
 class World(Protocol):
     """One cluster's database, and new adapters over it for as many processes as a test needs."""
 
-    def store(self, owner: str = "") -> ClusterStore: ...
+    def store(self, owner: str = "", *, lock_seconds: float = STORE_LOCK_SECONDS) -> ClusterStore: ...
 
     def spread_store(self, weights: Mapping[str, float]) -> ClusterStore:
         """Return a store that spreads new shards over journals."""
@@ -83,8 +84,8 @@ class PostgresWorld:
         self._cluster_id = cluster_id
         self._made: list[PostgresStore | PostgresJournal | PostgresLifelineSession] = []
 
-    def store(self, owner: str = "") -> PostgresStore:
-        store = PostgresStore(self.params, owner=owner)
+    def store(self, owner: str = "", *, lock_seconds: float = STORE_LOCK_SECONDS) -> PostgresStore:
+        store = PostgresStore(self.params, owner=owner, lock_timeout_seconds=lock_seconds)
         self._made.append(store)
         return store
 
@@ -104,17 +105,23 @@ class PostgresWorld:
 
     def session(self, owner: str = "", number: int = 0) -> PostgresLifelineSession:
         session = PostgresLifelineSession(
-            self.params, cluster_id=self._cluster_id, owner=owner, number=number, ttl_seconds=60.0
+            self.params,
+            cluster_id=self._cluster_id,
+            owner=owner,
+            number=number,
+            ttl_seconds=60.0,
+            connect_seconds=30.0,
         )
         self._made.append(session)
         return session
 
     def leases(self, owner: str, ttl_seconds: float, node_ttl_seconds: float = 3.0) -> PostgresLeases:
-        return PostgresLeases(self.store(owner), owner, terms(ttl_seconds), node_ttl_seconds)
+        store = self.store(owner, lock_seconds=60)  # several ask at once
+        return PostgresLeases(store, owner, terms(ttl_seconds), node_ttl_seconds)
 
     async def end(self, backend: Backend) -> None:
         async with await psycopg.AsyncConnection.connect(**self.params, autocommit=True) as admin:
-            await admin.execute("SELECT pg_terminate_backend(%s, 5000)", [backend.pid])
+            await admin.execute("SELECT pg_terminate_backend(%s, 60000)", [backend.pid])
 
     @asynccontextmanager
     async def holding(self, type_id: int, shard: ShardId) -> AsyncIterator[None]:
@@ -167,8 +174,8 @@ class MemoryWorld:
     def __init__(self, server: MemoryServer | None = None) -> None:
         self._server = server or MemoryServer()
 
-    def store(self, owner: str = "") -> MemoryStore:
-        return MemoryStore(self._server, owner)
+    def store(self, owner: str = "", *, lock_seconds: float = STORE_LOCK_SECONDS) -> MemoryStore:
+        return MemoryStore(self._server, owner, lock_seconds=lock_seconds)
 
     def spread_store(self, weights: Mapping[str, float]) -> MemoryStore:
         self._server.cluster.journal_weights = weights

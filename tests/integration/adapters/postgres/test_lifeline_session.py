@@ -26,12 +26,15 @@ from tests.support.slack import SLACK
 pytestmark = pytest.mark.asyncio
 
 
-def session(params: dict[str, Any], ttl: float = 3.0, number: int = 0) -> PostgresLifelineSession:
-    return PostgresLifelineSession(params, cluster_id="cluster", owner="me", number=number, ttl_seconds=ttl)
+def session(params: dict[str, Any], ttl: float = 60.0, number: int = 0) -> PostgresLifelineSession:
+    return PostgresLifelineSession(
+        params, cluster_id="cluster", owner="me", number=number, ttl_seconds=ttl, connect_seconds=30.0
+    )
 
 
 async def test_silence_ends_a_session_after_its_ttl(params: dict[str, Any]) -> None:
-    silent, other = session(params, 2.0), session(params, 60.0)
+    ttl = 2.0 * SLACK
+    silent, other = session(params, ttl), session(params)
     await other.open()
     await silent.open()
     started = time.monotonic()
@@ -41,14 +44,14 @@ async def test_silence_ends_a_session_after_its_ttl(params: dict[str, Any]) -> N
         return await other.lock(11)
 
     await until(freed, 30)
-    assert time.monotonic() - started > 1.9
+    assert time.monotonic() - started > 0.95 * ttl
     with pytest.raises(SessionLost):
         await silent.ping()
     await other.close()
 
 
 async def test_pings_keep_a_session(params: dict[str, Any]) -> None:
-    pinging, other = session(params, 1.5 * SLACK), session(params, 60.0)
+    pinging, other = session(params, 1.5 * SLACK), session(params)
     await other.open()
     await pinging.open()
     assert await pinging.lock(11)
@@ -65,7 +68,7 @@ async def test_a_ping_waits_for_no_lock_on_any_table(params: dict[str, Any]) -> 
     """A migration that waits for a dump, and `VACUUM FULL`, hold such locks for as long as they
     like.
     """
-    pinging = session(params, 3.0)
+    pinging = session(params)
     await pinging.open()
     async with await connect(params) as other, other.transaction():
         for table in TABLES:
@@ -87,7 +90,7 @@ async def test_a_ping_reads_nothing_that_grows_with_the_cluster(params: dict[str
 
 
 async def test_looks_at_the_coordinators_lock_take_it_from_no_session(params: dict[str, Any]) -> None:
-    looking, standing = session(params, 60.0), session(params, 60.0, number=1)
+    looking, standing = session(params), session(params, number=1)
     await looking.open()
     await standing.open()
     store = PostgresStore(params)
@@ -114,7 +117,7 @@ async def test_looks_at_the_coordinators_lock_take_it_from_no_session(params: di
 
 async def test_a_silent_network_loses_the_session_in_time(params: dict[str, Any]) -> None:
     async with proxy_to(params) as proxy:
-        cut = session(proxy.params, 1.0)
+        cut = session(proxy.params, 1.0 * SLACK)
         await cut.open()
         proxy.mute()
         with pytest.raises(SessionLost, match="no answer within"):
@@ -136,19 +139,19 @@ async def test_close_ends_the_wait_of_others_and_the_next_session_is_free_of_the
         await asyncio.sleep(0)
         abandoned.cancel()
         await cut.close()
-        await asyncio.wait_for(cut.open(), 5)
+        await asyncio.wait_for(cut.open(), 5 * SLACK)
         with pytest.raises(SessionLost):
-            await asyncio.wait_for(ping, 5)
+            await asyncio.wait_for(ping, 5 * SLACK)
         # What was given up on does not end the session that came after it.
         await cut.ping()
-        await asyncio.wait({abandoned}, timeout=10)
+        await asyncio.wait({abandoned}, timeout=10 * SLACK)
         assert abandoned.done()
         await cut.ping()
         await cut.close()
 
 
 async def test_the_server_is_asked_to_notice_by_itself(params: dict[str, Any]) -> None:
-    asking = session(params, 3.0)
+    asking = session(params, 30.0)
     await asking.open()
 
     async def settings(connection: psycopg.AsyncConnection[tuple[Any, ...]]) -> dict[str, str]:
@@ -160,11 +163,11 @@ async def test_the_server_is_asked_to_notice_by_itself(params: dict[str, Any]) -
 
     assert await asking._line.run(settings) == {
         "application_name": "sharding/me/lifeline-0",
-        "client_connection_check_interval": "1000",
-        "idle_session_timeout": "3000",
-        "lock_timeout": "3000",
-        "statement_timeout": "3000",
-        "tcp_keepalives_idle": "1",
+        "client_connection_check_interval": "10000",
+        "idle_session_timeout": "30000",
+        "lock_timeout": "30000",
+        "statement_timeout": "30000",
+        "tcp_keepalives_idle": "10",
     }
     await asking.close()
 
@@ -173,7 +176,7 @@ async def test_what_the_server_lacks_is_left_out_and_said_once(
     params: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(lifeline_session, "_left_out", set())
-    monkeypatch.setattr(lifeline_session, "WISHES", {"no_such_setting": 1.0, "tcp_keepalives_idle": 0.001})
+    monkeypatch.setattr(lifeline_session, "WISHES", {"no_such_setting": 1.0, "tcp_keepalives_idle": 0.0001})
     caplog.set_level(logging.INFO, "sharding.lifeline")
     for number in (0, 1):
         asking = session(params, number=number)
@@ -225,7 +228,7 @@ async def test_a_crash_inside_the_server_shows_as_another_run(own_postgres: OwnP
 
 
 async def test_an_election_that_could_not_raise_the_term_holds_no_lock(params: dict[str, Any]) -> None:
-    standing, other = session(params, 0.5 * SLACK), session(params, 60.0)
+    standing, other = session(params, 0.5 * SLACK), session(params)
     async with await connect(params) as holder:
         await holder.execute("INSERT INTO sharding_coordinator (term) VALUES (4)")
         await holder.execute("INSERT INTO sharding_cluster (cluster_id) VALUES ('cluster')")
@@ -259,7 +262,7 @@ async def test_the_end_of_a_session_is_heard_without_a_question(params: dict[str
     assert not heard.is_set()
     async with await connect(params) as admin:
         assert await value(admin, "SELECT pg_terminate_backend(%s)", backend.pid)
-    await asyncio.wait_for(heard.wait(), 5)
+    await asyncio.wait_for(heard.wait(), 5 * SLACK)
     ends()
     with pytest.raises(SessionLost):
         await ears.ping()

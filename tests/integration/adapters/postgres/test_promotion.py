@@ -37,7 +37,7 @@ async def test_nothing_is_appended_to_a_timeline_that_was_not_read(
     async with await connect(params) as admin:
         await give_homes(admin, 1)
     store, journal = PostgresStore(params, owner="me"), PostgresJournal(params, owner="me", answer_seconds=3)
-    session = PostgresLifelineSession(params, cluster_id="c", owner="me")
+    session = PostgresLifelineSession(params, cluster_id="c", owner="me", ttl_seconds=60)
     await store.join(member("me"), (1, 2))
     await session.open()
     assert await session.elect("me") == 1

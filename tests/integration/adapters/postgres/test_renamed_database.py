@@ -38,7 +38,7 @@ def exchange(one: dict[str, Any], other: dict[str, Any]) -> None:
         for name in (first, second):
             admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
             admin.execute(
-                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s", [name]
+                "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = %s", [name]
             )
         for former, name in ((first, "between"), (second, first), ("between", second)):
             admin.execute(f'ALTER DATABASE "{former}" RENAME TO "{name}"')
@@ -50,7 +50,8 @@ async def test_a_copy_in_its_place_is_another_system(
     two: tuple[dict[str, Any], dict[str, Any]],
 ) -> None:
     params, copy = two
-    session, journal = PostgresLifelineSession(params, cluster_id="c"), PostgresJournal(params, owner="me")
+    session = PostgresLifelineSession(params, cluster_id="c", ttl_seconds=60)
+    journal = PostgresJournal(params, owner="me")
     for each in two:
         async with await connect(each) as admin:
             await give_homes(admin, 1)

@@ -32,12 +32,12 @@ async def test_of_several_hosts_the_one_that_can_be_written_to_is_found(params: 
     several = from_django_settings(
         {
             "NAME": params["dbname"], "USER": params["user"], "PASSWORD": params.get("password", ""),
-            "HOST": f"127.0.0.1,{params['host']}", "PORT": f"{free_port()},{params['port']}",
+            "HOST": f"127.0.0.1,{params['host']}", "PORT": f"1,{params['port']}",
             "OPTIONS": {"target_session_attrs": "read-write"},
         }
     )  # fmt: skip
     store, journal = PostgresStore(several, owner="me"), PostgresJournal(several, owner="me")
-    session = PostgresLifelineSession(several, cluster_id="c", owner="me")
+    session = PostgresLifelineSession(several, cluster_id="c", owner="me", ttl_seconds=60)
     async with await connect(params) as admin:
         await give_homes(admin, 1)
     await store.join(member("me"), (1, 2))
