@@ -3,7 +3,6 @@
 import asyncio
 import os
 import resource
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 from sharding_app.adapters.postgres.connection import BACK_OFF_MAX_SECONDS, Line
 from tests.integration.adapters.postgres.silent_proxy import proxy_to
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.asyncio
 
@@ -48,9 +48,7 @@ async def test_a_line_knocks_less_and_less_often(params: dict[str, Any]) -> None
 
 
 async def test_a_line_is_back_within_the_longest_pause(params: dict[str, Any]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as nowhere:
-        port = nowhere.getsockname()[1]
-    line = Line({**params, "port": port}, purpose="test")
+    line = Line({**params, "port": 1}, purpose="test")  # nobody listens there
     for _ in range(8):
         with pytest.raises(psycopg.OperationalError):
             await line.rows("coordinator")
@@ -59,7 +57,7 @@ async def test_a_line_is_back_within_the_longest_pause(params: dict[str, Any]) -
     with pytest.raises(psycopg.OperationalError, match=r"not tried again yet: .*refused"):
         await line.rows("coordinator")
     line._conninfo["port"] = params["port"]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(20 * SLACK):
         while True:
             try:
                 await line.rows("coordinator")
@@ -86,12 +84,12 @@ def no_descriptor_left() -> Iterator[None]:
 
 async def test_a_line_keeps_its_deadline_without_a_free_descriptor(params: dict[str, Any]) -> None:
     async with proxy_to(params) as proxy:
-        line = Line(proxy.params, purpose="test", answer_seconds=0.3)
+        line = Line(proxy.params, purpose="test", answer_seconds=0.5 * SLACK)
         await line.rows("coordinator")
         proxy.mute()
         asked = asyncio.ensure_future(line.rows("coordinator"))
         with no_descriptor_left():
-            done, _ = await asyncio.wait({asked}, timeout=5)
+            done, _ = await asyncio.wait({asked}, timeout=5 * SLACK)
         assert done, "the line waits without an end, and all its later users with it"
         assert isinstance(asked.exception(), TimeoutError)
         await line.rows("coordinator")  # on a new connection
