@@ -19,6 +19,7 @@ from sharding_app.runtime.journal.commits import Commit, NotCommitted, Resident
 from sharding_app.runtime.journal.writer import JournalWriter
 from tests.integration.adapters.postgres.writers import connect, events, give_homes
 from tests.support.given import event_row
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.asyncio
 
@@ -64,7 +65,7 @@ async def journal(params: dict[str, Any]) -> AsyncIterator[Watched]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(30 * SLACK):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 

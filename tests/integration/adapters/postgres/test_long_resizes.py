@@ -64,7 +64,7 @@ async def test_the_journal_follows_it_beside_the_takes(both: Both) -> None:
         await journal.close()
         both.run(THERE, source)
     assert taken[0].shards == {1}
-    assert "statement timeout" in refusals[0]
+    assert any("statement timeout" in each for each in refusals)
     assert f"it follows a resize of {TYPE}" in refusals
     there = dict(both.run(THERE, "SELECT entity, shard FROM sharding_remembered"))
     assert there == {each: shard_of(each, 2) for each in IDS}

@@ -14,6 +14,7 @@ from sharding_app.embedded import Servers
 from tests.integration.adapters.postgres.migration_rules import LOADED, broken
 from tests.support.live import until
 from tests.support.scratch import FILES, make_tables, scratch_database
+from tests.support.slack import SLACK
 
 MIGRATIONS = Path(__file__).resolve().parents[4] / "sharding_app" / "migrations"
 BRIEF = """
@@ -37,7 +38,10 @@ APPEND = (
     "INSERT INTO sharding_event (type_id, entity, seq, shard, epoch, name, version, payload)"
     " VALUES (1, 'a', %s, 0, 1, 'E', 1, '{}')"
 )
-WAITS = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%%CREATE INDEX CONCURRENTLY%%' AND wait_event_type = 'Lock'"
+WAITS = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+    " AND query LIKE '%%CREATE INDEX CONCURRENTLY%%' AND wait_event_type = 'Lock'"
+)
 
 
 def test_every_file_is_known() -> None:
@@ -142,7 +146,7 @@ def test_an_index_is_built_beside_appends_that_come_and_go(servers: Servers) -> 
                 other.execute(APPEND, [2])
             assert not building.done()
             writer.commit()
-            building.result(30)
+            building.result(30 * SLACK)
         with psycopg.connect(**params) as admin:
             row = admin.execute("SELECT count(*) FROM pg_index WHERE NOT indisvalid").fetchone()
             assert row == (0,)

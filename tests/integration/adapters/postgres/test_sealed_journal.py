@@ -22,6 +22,7 @@ from sharding_app.protocol.personal import ERASED_TOKEN, Plain
 from sharding_app.protocol.records import HomeChange
 from tests.integration.adapters.postgres.writers import connect
 from tests.support.given import CART, event_row, member
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.asyncio
 
@@ -31,7 +32,9 @@ ERASED = personal.in_json(ERASED_TOKEN)
 
 
 async def journals(params: dict[str, Any], count: int) -> tuple[int, list[Any]]:
-    """Journals of nodes, and the number of a type that they write."""
+    """Journals of nodes, and the number of a type that they write. They wait for each other: what
+    is looked at here is what they store.
+    """
     store = PostgresStore(params)
     numbers, _ = await store.register_types([CART])
     await store.join(member("a"), (11, 12))
@@ -40,7 +43,8 @@ async def journals(params: dict[str, Any], count: int) -> tuple[int, list[Any]]:
     await store.decide(1, [HomeChange(CART.name, 0, 0, 1, "a", "home")])
     await store.close()
     return numbers[CART.name], [
-        SealedJournal(cast(Any, PostgresJournal(params)), VAULT) for _ in range(count)
+        SealedJournal(cast(Any, PostgresJournal(params, lock_timeout_seconds=10)), VAULT)
+        for _ in range(count)
     ]
 
 
@@ -127,7 +131,7 @@ async def test_appends_beside_an_erasure_are_stored_before_it_or_refused(params:
                 some.set()
 
     writers = [asyncio.create_task(write(place)) for place in range(3)]
-    await asyncio.wait_for(some.wait(), 30)
+    await asyncio.wait_for(some.wait(), 30 * SLACK)
     await asyncio.to_thread(erase, params, "ann")
     over.set()
     await asyncio.gather(*writers)

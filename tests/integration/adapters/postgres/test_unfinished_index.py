@@ -11,6 +11,7 @@ from django.db import OperationalError, connection
 
 from sharding_app.migrations import _sql
 from sharding_app.migrations._sql import RunFiles
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -50,7 +51,7 @@ def test_it_is_built_anew() -> None:
     assert is_valid() is None
     with psycopg.connect(**conninfo()) as writer, connection.cursor() as cursor:
         writer.execute("LOCK TABLE sharding_event IN ROW EXCLUSIVE MODE")
-        cursor.execute("SET statement_timeout = '3s'")
+        cursor.execute(f"SET statement_timeout = '{3 * SLACK:g}s'")
         with pytest.raises(OperationalError):
             migrate()
         cursor.execute("SET statement_timeout TO DEFAULT")

@@ -15,10 +15,11 @@ from sharding_app.adapters.postgres import appending, appending_messages
 from sharding_app.runtime.base.config import DeliverySettings, NodeConfig
 from sharding_app.testing.cluster import MemoryCluster
 from tests.integration.lives.on_postgres import PostgresCluster
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.asyncio(loop_scope="function")
 
-SECONDS = 20.0
+SECONDS = 20.0 * SLACK
 LOOK_SECONDS = 0.02
 OVERDUE = "in which something should have gone out"
 ABOUT_MESSAGES = ("sharding_message", "sharding_append_v1")
