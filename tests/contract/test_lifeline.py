@@ -8,6 +8,7 @@ from sharding_app.ports.lifeline import SessionLost
 from sharding_app.protocol.records import CoordinatorRow, News
 from tests.contract.factories import World
 from tests.support.given import joined, member, until
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.asyncio
 
@@ -198,7 +199,7 @@ async def test_an_end_that_came_before_the_watch_is_heard(world: World) -> None:
     await world.end(await session.open())
     heard = asyncio.Event()
     ends = session.watch(heard.set)
-    await asyncio.wait_for(heard.wait(), 5)
+    await asyncio.wait_for(heard.wait(), 5 * SLACK)
     ends()
     with pytest.raises(SessionLost):
         await session.ping()

@@ -28,7 +28,9 @@ def numbered(shard: int, epoch: int, home: str = "a") -> ShardRow:
 
 
 async def test_everybody_sees_the_same_cluster_id(world: World) -> None:
-    ids = await asyncio.gather(*(world.store(str(number)).cluster_id() for number in range(4)))
+    ids = await asyncio.gather(
+        *(world.store(str(number), lock_seconds=60).cluster_id() for number in range(4))
+    )
     assert len(set(ids)) == 1
     assert ids[0]
 
@@ -56,7 +58,7 @@ async def test_many_register_at_once(world: World) -> None:
     """They agree on the numbers, in whatever order each of them names the types; none is refused
     because of another.
     """
-    stores = [world.store(str(number)) for number in range(5)]
+    stores = [world.store(str(number), lock_seconds=60) for number in range(5)]
     await asyncio.gather(*(store.types() for store in stores))  # all are connected
     for turn in range(5):
         types = [msgspec.structs.replace(CART, name=f"shop.Type{turn}of{number}") for number in range(20)]

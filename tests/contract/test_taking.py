@@ -172,7 +172,7 @@ async def test_groups_that_have_not_changed_live_on(world: World) -> None:
 
 
 async def test_takes_at_once_have_one_end(world: World) -> None:
-    journals = [world.journal(f"n{number}") for number in range(4)]
+    journals = [world.journal(f"n{number}", lock_seconds=60) for number in range(4)]
     shards = dict.fromkeys(range(6), 5)
     found = await asyncio.gather(*(take(each, shards, f"n-{number}") for number, each in enumerate(journals)))
     assert sorted(shard for each in found for shard in each) == list(range(6))

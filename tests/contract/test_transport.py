@@ -25,6 +25,7 @@ from sharding_app.runtime.base.clock import BootClock
 from sharding_app.runtime.links.links import Links
 from tests.integration.adapters.channels.layers import memory_layer, redis_layer
 from tests.integration.adapters.direct.ends import TCP, UNIX, Book, until
+from tests.support.slack import SLACK
 from tests.unit.protocol.link.harness import answer, command
 
 pytestmark = pytest.mark.asyncio
@@ -88,7 +89,7 @@ def a_channel() -> str:
 
 async def sent(transport: Transport, channel: str, data: bytes) -> None:
     """Send it as links do: until it is taken."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(20 * SLACK):
         while True:
             try:
                 await transport.send(channel, data)
@@ -98,7 +99,7 @@ async def sent(transport: Transport, channel: str, data: bytes) -> None:
 
 
 async def received(transport: Transport) -> bytes:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(20 * SLACK):
         return await transport.receive()
 
 
