@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Awaitable
 
-from sharding_app.testing.clock import TravelLoop
+from tests.support.steady_loop import SteadyLoop
 
 
 def hurry(main: Awaitable[None]) -> None:
-    loop = TravelLoop()
+    loop = SteadyLoop()
     try:
         loop.run_until_complete(loop.hurry(main))
         loop.run_until_complete(loop.shutdown_default_executor())

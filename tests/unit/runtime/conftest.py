@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest_asyncio
 
-from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.cluster import MemoryCluster
+from tests.support.steady_loop import SteadyLoop
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return {"travel": TravelLoop}
+    return {"travel": SteadyLoop}
 
 
 @pytest_asyncio.fixture

@@ -16,6 +16,7 @@ from sharding_app.runtime.base.config import NodeConfig
 from sharding_app.runtime.node.process import Process
 from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.cluster import LoopClock, MemoryCluster
+from tests.support.steady_loop import SteadyLoop
 from tests.unit.runtime.counters import Counter
 from tests.unit.runtime.virtual_time import VirtualLoop
 
@@ -66,7 +67,7 @@ def test_twenty_nodes_and_a_client() -> None:
             say(processes, Done([]))
             await loop.travel(5.0)
 
-    with asyncio.Runner(loop_factory=TravelLoop) as runner:
+    with asyncio.Runner(loop_factory=SteadyLoop) as runner:
         runner.run(main())
     assert len(told) <= 21 * 9, f"{len(told)} messages of 21 processes in five seconds; 380 a second before"
 

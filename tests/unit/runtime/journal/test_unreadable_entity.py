@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from sharding_app.ports.journal import EVERYTHING, Bounds, History, JournalUnavailable
 from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.cluster import MemoryCluster
+from tests.support.steady_loop import SteadyLoop
 from tests.unit.runtime.one_of_each import Cart
 
 GOOD = [f"cart-{number}" for number in range(60)]
@@ -43,7 +44,7 @@ def with_a_damaged_entity(case: Callable[[TravelLoop, MemoryCluster, Damaged], A
                 await loop.hurry(Cart.ref("first").add("book", 1))
                 await case(loop, cluster, Damaged(cluster))
 
-    with asyncio.Runner(loop_factory=TravelLoop) as runner:
+    with asyncio.Runner(loop_factory=SteadyLoop) as runner:
         runner.run(main())
 
 

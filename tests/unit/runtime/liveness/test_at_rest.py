@@ -8,6 +8,7 @@ from collections import Counter
 from sharding_app.adapters.memory.faults import Plan
 from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.cluster import MemoryCluster
+from tests.support.steady_loop import SteadyLoop
 
 SECONDS = 20.0
 
@@ -46,7 +47,7 @@ def statements_a_second(nodes: int) -> dict[str, Counter[str]]:
                 )
             return found
 
-    with asyncio.Runner(loop_factory=TravelLoop) as runner:
+    with asyncio.Runner(loop_factory=SteadyLoop) as runner:
         return runner.run(main())
 
 

@@ -42,6 +42,7 @@ from sharding_app.runtime.base.interfaces import NoListener
 from sharding_app.runtime.node.node import Node
 from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.cluster import MemoryCluster
+from tests.support.steady_loop import SteadyLoop
 from tests.unit.runtime.counters import Get, Increment, Remembered, Rest, remembered, to
 from tests.unit.runtime.one_of_each import Cart
 
@@ -215,7 +216,7 @@ def test_a_region_takes_a_lower_epoch_of_a_later_era() -> None:
 
 
 def on_virtual_time(main: Coroutine[Any, Any, T]) -> T:
-    with asyncio.Runner(loop_factory=TravelLoop) as runner:
+    with asyncio.Runner(loop_factory=SteadyLoop) as runner:
         return runner.run(main)
 
 

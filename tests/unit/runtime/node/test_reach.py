@@ -22,6 +22,8 @@ from sharding_app.runtime.node.health import NodeHealth
 from sharding_app.runtime.node.runner import NodeRunner, _chance
 from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.cluster import MemoryCluster
+from tests.support.slack import SLACK
+from tests.support.steady_loop import SteadyLoop
 from tests.unit.runtime.one_of_each import Cart
 
 T = TypeVar("T")
@@ -68,7 +70,7 @@ def sessions_of(lifeline: Lifeline) -> list[MemoryLifelineSession]:
 
 
 def on_virtual_time(main: Coroutine[Any, Any, T]) -> T:
-    with asyncio.Runner(loop_factory=TravelLoop) as runner:
+    with asyncio.Runner(loop_factory=SteadyLoop) as runner:
         return runner.run(main)
 
 
@@ -84,7 +86,7 @@ def test_the_shards_of_a_node_without_its_connections_find_other_homes(line: str
                     assert await loop.hurry(Cart.ref(each).add("book", 1)) == 1
                 node = cluster.nodes["node2"]
                 health = NodeHealth(lambda: node, lambda: 0.0)
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(60 * SLACK):
                     while not health.ask("ready").ok:
                         await loop.travel(0.1)
                 server = cluster.server

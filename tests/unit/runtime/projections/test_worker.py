@@ -21,6 +21,7 @@ from sharding_app.runtime.projections.worker import (
     set_parts,
 )
 from sharding_app.testing.clock import TravelLoop
+from tests.support.steady_loop import SteadyLoop
 
 
 def declared() -> ProjectionType:
@@ -84,7 +85,7 @@ def run(part: Scripted, seconds: float, beside: Callable[[Work], Any] = lambda _
         assert part.closed
         return [at - begun for at, _ in part.turns]
 
-    with asyncio.Runner(loop_factory=TravelLoop) as runner:
+    with asyncio.Runner(loop_factory=SteadyLoop) as runner:
         return runner.run(main())
 
 
@@ -177,7 +178,7 @@ def test_each_journal_has_turns_of_its_own() -> None:
         await asyncio.gather(task, return_exceptions=True)
 
     try:
-        with asyncio.Runner(loop_factory=TravelLoop) as runner:
+        with asyncio.Runner(loop_factory=SteadyLoop) as runner:
             runner.run(main())
     finally:
         set_parts(former)
