@@ -4,6 +4,7 @@ back.
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import ClassVar
 
 import pytest
 import pytest_asyncio
@@ -19,6 +20,7 @@ from sharding_app import (
     query,
 )
 from sharding_app.testing.cluster import MemoryCluster
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.asyncio
 
@@ -31,6 +33,8 @@ class Put:
 class Till(EventSourced):
     """Takes money in, in its own time."""
 
+    over: ClassVar[asyncio.Event]
+    "The time of a handler that puts money in is over."
     total: int
 
     def __init__(self) -> None:
@@ -40,6 +44,7 @@ class Till(EventSourced):
     async def put_and_say(self, amount: int, seconds: float) -> str:
         try:
             async with asyncio.timeout(seconds):
+                asyncio.get_running_loop().call_later(seconds, self.over.set)
                 await self.persist(Put(amount))
         except TimeoutError:
             return "late"
@@ -48,6 +53,7 @@ class Till(EventSourced):
     @command
     async def put_or_fail(self, amount: int, seconds: float) -> int:
         async with asyncio.timeout(seconds):
+            asyncio.get_running_loop().call_later(seconds, self.over.set)
             await self.persist(Put(amount))
         return self.total
 
@@ -116,10 +122,11 @@ async def cluster() -> AsyncIterator[MemoryCluster]:
 
 
 async def test_a_timeout_takes_effect_when_it_is_known_what_was_stored(cluster: MemoryCluster) -> None:
-    till = Till.ref("a")
-    assert await till.put_and_say(1, 5.0) == "in time"
+    till, Till.over = Till.ref("a"), asyncio.Event()
+    assert await till.put_and_say(1, 5.0 * SLACK) == "in time"
     with cluster.writes_wait():
         asked = asyncio.ensure_future(till.put_and_say(2, 0.01))
+        await asyncio.wait_for(Till.over.wait(), 10 * SLACK)
         _, still_open = await asyncio.wait([asked], timeout=0.1)
         assert still_open, "its event is on its way, and its fate is not known yet"
     assert await asked == "late"
@@ -130,10 +137,10 @@ async def test_a_timeout_takes_effect_when_it_is_known_what_was_stored(cluster: 
 
 
 async def test_a_handler_that_fails_by_its_timeout_keeps_what_was_stored(cluster: MemoryCluster) -> None:
-    till = Till.ref("a")
+    till, Till.over = Till.ref("a"), asyncio.Event()
     with cluster.writes_wait():
         asked = asyncio.ensure_future(till.put_or_fail(2, 0.01))
-        await asyncio.wait([asked], timeout=0.1)
+        await asyncio.wait_for(Till.over.wait(), 10 * SLACK)
     with pytest.raises(PartiallyApplied, match="raised TimeoutError; what it had awaited stays"):
         await asked
     assert await till.read() == 2, "the state is what the journal says"
