@@ -14,6 +14,7 @@ from sharding_app.client.following import Hub
 from sharding_app.client.portal import Portal
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.following import News, encode
+from tests.support.slack import SLACK
 from tests.unit.runtime.waiting import until
 
 pytestmark = pytest.mark.asyncio
@@ -37,9 +38,9 @@ def portal() -> Iterator[Portal]:
     async def close() -> None:
         made.following.hub.close("the test ends")
 
-    asyncio.run_coroutine_threadsafe(close(), loop).result(20)
+    asyncio.run_coroutine_threadsafe(close(), loop).result(20 * SLACK)
     loop.call_soon_threadsafe(loop.stop)
-    thread.join(20)
+    thread.join(20 * SLACK)
     loop.close()
 
 

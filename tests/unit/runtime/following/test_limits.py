@@ -16,10 +16,14 @@ from sharding_app.runtime.base.config import NodeConfig
 from sharding_app.runtime.hosting import following
 from sharding_app.testing.cluster import MemoryCluster
 from sharding_app.testing.local import LocalGateway
+from tests.support.slack import SLACK
 from tests.unit.runtime.following.auctions import Auction, Clicks, Collected, bid, follow
 from tests.unit.runtime.waiting import travel, until
 
 pytestmark = pytest.mark.asyncio
+
+QUIET_SECONDS = 0.5 * SLACK
+"So long nothing new comes before a thread has all."
 
 
 async def test_nothing_is_shown_that_a_standby_lacks(cluster: MemoryCluster) -> None:
@@ -62,8 +66,8 @@ async def test_threads_follow(cluster: MemoryCluster) -> None:
     await bid("1", 1, 2)
 
     def read() -> tuple[list[int], list[int]]:
-        events = [each.number for each in Auction.ref("1").sync.events(timeout=0.2)]
-        return events, list(Auction.ref("1").sync.current.changes(timeout=0.2))  # type: ignore[attr-defined]
+        events = [each.number for each in Auction.ref("1").sync.events(timeout=QUIET_SECONDS)]
+        return events, list(Auction.ref("1").sync.current.changes(timeout=QUIET_SECONDS))  # type: ignore[attr-defined]
 
     assert await asyncio.to_thread(read) == ([1, 2], [2])
     with pytest.raises(WrongContext, match=r"sync\.events\(\) would block"):
@@ -82,7 +86,7 @@ async def test_a_thread_does_not_wait_for_a_query_that_is_never_answered(cluster
             raise TimeoutError("it is asked for ever")
 
     def read() -> list[int]:
-        return list(Auction.ref("1").sync.current.changes(timeout=0.2))  # type: ignore[attr-defined]
+        return list(Auction.ref("1").sync.current.changes(timeout=QUIET_SECONDS))  # type: ignore[attr-defined]
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("sharding_app.entities.following._asked_sync", refuses)
