@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests.support.slack import SLACK
+
 START = """
 import asyncio, logging, os, sys, threading, time
 from sharding_app.management.ending import end_at_once
@@ -26,9 +28,11 @@ asyncio.run(main())
 """
 
 
-def run(work: str, *, seconds: float = 0.5, before: str = "logging.basicConfig()") -> tuple[int, str, str]:
+def run(
+    work: str, *, seconds: float = 0.5 * SLACK, before: str = "logging.basicConfig()"
+) -> tuple[int, str, str]:
     code = START.format(work=work, seconds=seconds, before=before)
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60 * SLACK)
     return ended.returncode, ended.stdout, ended.stderr
 
 
@@ -89,7 +93,9 @@ logging.basicConfig()
 
 def test_a_timer_that_was_set_ends_no_loop_that_turns() -> None:
     code, said, _ = run(
-        "time.sleep(0.5); await asyncio.sleep(2.5)", seconds=2, before="watchdog.WORDS_SECONDS = 0.1"
+        f"time.sleep(0.5); await asyncio.sleep({2.5 * SLACK})",
+        seconds=2 * SLACK,
+        before="watchdog.WORDS_SECONDS = 0.1",
     )
     assert (code, said) == (0, "went on\n")
 
@@ -106,6 +112,7 @@ def test_a_loop_that_is_watched_over_stands_still() -> None:
 
 def test_one_that_is_watched_over_no_more_may_stand_still() -> None:
     code, said, _ = run(
-        "dog.watch_over('other', 0, lambda: 1.0)(); await asyncio.sleep(1.5)", before="import faulthandler"
+        f"dog.watch_over('other', 0, lambda: 1.0)(); await asyncio.sleep({1.5 * SLACK})",
+        before="import faulthandler",
     )
     assert (code, said) == (0, "went on\n")

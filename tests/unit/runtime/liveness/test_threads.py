@@ -18,6 +18,7 @@ from sharding_app.runtime.base.config import LifelineSettings
 from sharding_app.runtime.liveness import thread
 from sharding_app.runtime.liveness.thread import LifelineThread
 from sharding_app.runtime.liveness.watchdog import Watchdog
+from tests.support.slack import SLACK
 
 SERVER = Server(started="one", timeline=1)
 QUICK = LifelineSettings(ping_interval_seconds=0.05, retry_seconds=0.01, retry_max_seconds=0.02)
@@ -81,7 +82,7 @@ class Shell:
         self.told: list[str] = []
         self.threads: set[int] = set()
         self.generation = -1
-        self.lease = Lease(2.0, 3.0)
+        self.lease = Lease(2.0 * SLACK, 3.0 * SLACK)
         self.clock = BootClock()
         self.lifeline = LifelineThread(
             self.sessions, self.clock, self.lease, (1, 2), "me", QUICK, self, heart=None, guard=guard
@@ -114,7 +115,7 @@ class Shell:
         self.threads.add(threading.get_ident())
 
 
-async def eventually(condition: Callable[[], bool], within: float = 20.0) -> None:
+async def eventually(condition: Callable[[], bool], within: float = 20.0 * SLACK) -> None:
     deadline = time.monotonic() + within
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -168,7 +169,7 @@ def test_a_blocked_main_loop_keeps_its_lease() -> None:
     async def main(shell: Shell) -> None:
         await eventually(lambda: "settled" in shell.told)
         before = shell.lifeline.valid_until
-        hold_the_loop_by_a_handler(0.4)
+        hold_the_loop_by_a_handler(0.4 * SLACK)
         assert shell.lifeline.valid_until > before
 
     with_shell(main)
@@ -239,7 +240,7 @@ def test_a_lifeline_that_stands_still_for_good_ends_the_process(
     released, ended = threading.Event(), threading.Event()
 
     async def main() -> None:
-        watchdog = Watchdog(BootClock(), 30.0, 2.0, ended.set)
+        watchdog = Watchdog(BootClock(), 30.0, 2.0 * SLACK, ended.set)
         watchdog.start()
         shell = Shell(guard=watchdog)
         shell.lifeline.start()
@@ -268,20 +269,20 @@ def test_a_lifeline_that_stands_still_for_good_ends_the_process(
 
 def test_the_watchdog_names_the_handler_and_shows_its_stack(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        watchdog = Watchdog(BootClock(), limit_seconds=0.3)
+        watchdog = Watchdog(BootClock(), limit_seconds=0.3 * SLACK)
         watchdog.start()
         try:
-            await asyncio.sleep(0.15)
+            await asyncio.sleep(0.15 * SLACK)
             assert not caplog.records
             watchdog.running = ("shop.Cart", "add")
-            hold_the_loop_by_a_handler(0.8)
+            hold_the_loop_by_a_handler(0.8 * SLACK)
             await eventually(lambda: len(caplog.records) == 2)
         finally:
             watchdog.stop()
         assert watchdog.blocked == 1
-        assert watchdog.worst_lag_seconds > 0.3
-        assert watchdog.take_lag_seconds() > 0.3
-        assert watchdog.take_lag_seconds() < 0.3, "a delay is taken once"
+        assert watchdog.worst_lag_seconds > 0.3 * SLACK
+        assert watchdog.take_lag_seconds() > 0.3 * SLACK
+        assert watchdog.take_lag_seconds() < 0.3 * SLACK, "a delay is taken once"
 
     with caplog.at_level(logging.WARNING, "sharding.node"):
         asyncio.run(main())
@@ -295,11 +296,11 @@ def test_the_watchdog_names_the_handler_and_shows_its_stack(caplog: pytest.LogCa
 
 def test_the_watchdog_is_silent_about_a_loop_that_turns(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        watchdog = Watchdog(BootClock(), limit_seconds=0.6)
+        watchdog = Watchdog(BootClock(), limit_seconds=0.6 * SLACK)
         watchdog.start()
         first = watchdog.beat
         for _ in range(10):
-            hold_the_loop_by_a_handler(0.1)
+            hold_the_loop_by_a_handler(0.1 * SLACK)
             await asyncio.sleep(0.001)
         await eventually(lambda: watchdog.beat > first)
         watchdog.stop()
