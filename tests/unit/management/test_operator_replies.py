@@ -20,8 +20,7 @@ from sharding_app.operations import erasing
 from sharding_app.operations.erasing import NotErased
 from sharding_app.ports.journal import Erasure
 from sharding_app.protocol.messages import OperatorReply, OperatorRequest, ReplyCode
-
-pytestmark = pytest.mark.asyncio
+from tests.support.hurry import hurry
 
 
 class Answering:
@@ -50,6 +49,7 @@ async def ask(monkeypatch: pytest.MonkeyPatch, *replies: OperatorReply) -> str:
     return await command._ask_coordinator(process, OperatorRequest(0, "rebalance"))
 
 
+@pytest.mark.asyncio
 async def test_a_reply_is_understood_by_its_code_however_it_is_worded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -92,14 +92,20 @@ async def erase_by_command(
     monkeypatch.setattr(erasing, "_shard", shard)
     monkeypatch.setattr(erasing, "home_of", home)
     progress = Progress(OutputWrapper(io.StringIO()), quiet=True)
-    return await erasing._at_home("shop.Cart", "anne", "an operator", 0.05, progress)
+    return await erasing._at_home("shop.Cart", "anne", "an operator", 50.0, progress)
 
 
-async def test_the_time_limit_begins_again_while_rows_are_erased(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = await erase_by_command(monkeypatch, under_way(range(5)), pause=0.04)
-    assert found == ("one", Erasure(events=9, snapshots=1))
+def test_the_time_limit_begins_again_while_rows_are_erased(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        found = await erase_by_command(monkeypatch, under_way(range(5)), pause=40.0)
+        assert found == ("one", Erasure(events=9, snapshots=1))
+
+    hurry(main())
 
 
-async def test_an_erasure_that_does_not_get_on_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(NotErased, match="It is being erased"):
-        await erase_by_command(monkeypatch, under_way(repeat(3)), pause=0.01)
+def test_an_erasure_that_does_not_get_on_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        with pytest.raises(NotErased, match="It is being erased"):
+            await erase_by_command(monkeypatch, under_way(repeat(3)), pause=10.0)
+
+    hurry(main())
