@@ -18,6 +18,7 @@ import pytest
 from sharding_app.processes import child_processes
 from sharding_app.processes.child_processes import Child, Supervisor, manage
 from tests.support.live import ROOT, Program, children, running, until
+from tests.support.slack import SLACK
 
 QUIET = "import signal; print('here', flush=True); signal.pause()"
 
@@ -50,6 +51,7 @@ def test_a_child_that_dies_is_started_again_each_time_later(
 ) -> None:
     monkeypatch.setattr(child_processes, "RESTART_SECONDS", 0.1)
     monkeypatch.setattr(child_processes, "RESTART_MAX_SECONDS", 0.4)
+    monkeypatch.setattr(child_processes, "STEADY_SECONDS", 600.0)  # else a slow start counts as one
     child = Child("short", python("import sys; sys.exit(7)"))
     enough = threading.Event()
 
@@ -287,7 +289,7 @@ def test_what_children_print_comes_line_by_line() -> None:
     noisy = "import sys; print('one'); print('zwei äöü'); sys.stderr.write('three\\n'); sys.stdout.buffer.write(b'\\xff\\n')"
     child = Child("noisy", python(noisy), listener=lambda child, line: heard.append((child.name, line)))
     child.start()
-    assert child.wait(20)
+    assert child.wait(20 * SLACK)
     until(lambda: len(heard) == 4, 10, "four lines")
     assert sorted(heard) == sorted([("noisy", each) for each in ("one", "zwei äöü", "three", "\ufffd")])
     assert child.end == "ended with exit code 0"
@@ -319,5 +321,5 @@ def test_a_group_of_its_own_keeps_ctrl_c_away_from_a_child() -> None:
     )
     assert int(answer.stdout) == child.pid
     child.signal(signal.SIGKILL)
-    assert child.wait(10)
+    assert child.wait(10 * SLACK)
     child.release()

@@ -12,6 +12,7 @@ import pytest
 
 from sharding_app.processes.control import ControlClient, ControlServer, NoAnswer, NodeProcess, Reply, Request
 from tests.support.live import until
+from tests.support.slack import SLACK
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_each_request_has_its_answer(server: ControlServer) -> None:
         return Reply("done", request.node, (NodeProcess(request.node, 7, "frozen", 1.5),))
 
     with end_of(server) as end:
-        client, answers = ControlClient(end), []
+        client, answers = ControlClient(end, 60.0 * SLACK), []
         names = [f"node-{number}" for number in range(5)]
         asking = [
             threading.Thread(
@@ -69,8 +70,8 @@ def test_neither_a_late_request_nor_a_late_answer_counts(server: ControlServer) 
         end.send(b"nonsense")
         server.serve(lambda request: pytest.fail(f"{request} is carried out"))
         server._ours.send(msgspec.json.encode(Reply("done", "of another request", id="other")))
-        answers: list[Reply] = []
-        asking = threading.Thread(target=lambda: answers.append(ControlClient(end).ask(Request("look"))))
+        client, answers = ControlClient(end, 60.0 * SLACK), list[Reply]()
+        asking = threading.Thread(target=lambda: answers.append(client.ask(Request("look"))))
         asking.start()
         serve_until(server, lambda request: Reply("done", request.action), lambda: bool(answers))
         asking.join()

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 from sharding_app.processes.proxy import Proxy
+from tests.support.slack import SLACK
 
 
 @pytest.fixture
@@ -46,11 +47,11 @@ def proxy(echo_port: int) -> Iterator[Proxy]:
         yield made
 
 
-def connect(proxy: Proxy, seconds: float = 2.0) -> socket.socket:
+def connect(proxy: Proxy, seconds: float = 10.0 * SLACK) -> socket.socket:
     return socket.create_connection(("127.0.0.1", proxy.port), timeout=seconds)
 
 
-def hears(connection: socket.socket, word: bytes, seconds: float = 2.0) -> bool:
+def hears(connection: socket.socket, word: bytes, seconds: float = 10.0 * SLACK) -> bool:
     """Wait for a word; False if nothing comes in time. Raises OSError when the connection is
     gone.
     """
