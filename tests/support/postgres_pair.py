@@ -135,7 +135,7 @@ class PostgresPair:
         return self.primary.url, urlunsplit(parts._replace(netloc=f"{before}:{self.standby.port}"))
 
     def connect(self, url: str = "") -> psycopg.Connection[tuple[Any, ...]]:
-        return psycopg.connect(url or self.primary.url, autocommit=True, connect_timeout=5)
+        return psycopg.connect(url or self.primary.url, autocommit=True, connect_timeout=int(5 * SLACK))
 
     def _says(self, question: str) -> bool:
         with self.connect() as connection:
@@ -162,7 +162,7 @@ class PostgresPair:
                 "-d", source, "-D", str(data), "-R", "-X", "stream", "-c", "fast", "--no-sync",
             ],
             env={**server.environment(), "PGPASSWORD": server.password}, cwd=server.home, check=True,
-            capture_output=True, timeout=120, **options,
+            capture_output=True, timeout=120 * SLACK, **options,
         )  # fmt: skip
 
     # -- The end -----------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """A database of the tests' own on the shared server, with the tables that the migrations make."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -9,6 +10,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from sharding_app.migrations._sql import load
+from tests.support.slack import SLACK
 
 FILES = (
     "0001_tables",
@@ -28,6 +30,7 @@ TABLES = (
     "location", "change", "projection", "position", "filled", "held", "following", "secured", "subject",
     "taken", "journal", "move",
 )  # fmt: skip
+GONE_SECONDS = 30.0
 
 
 @contextmanager
@@ -66,9 +69,21 @@ def empty_tables(params: dict[str, Any]) -> None:
     way.
     """
     with psycopg.connect(**params, autocommit=True) as connection:
-        connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        found = connection.execute(
+            "SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        )
+        ).fetchall()
+        wait_for_ends(connection, [pid for pid, _ in found])
         names = ", ".join(f"sharding_{table}" for table in TABLES)
         connection.execute(f"TRUNCATE {names} RESTART IDENTITY".encode())
+
+
+def wait_for_ends(connection: psycopg.Connection, pids: list[int]) -> None:
+    """Wait until these sessions have ended: a terminated one does so a moment later, and a test
+    that counts the sessions would count it. The server's own wait looks each 100 ms only.
+    """
+    deadline = time.monotonic() + GONE_SECONDS * SLACK
+    look = "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY(%s)"
+    while pids and connection.execute(look, (pids,)).fetchone() != (0,):
+        assert time.monotonic() < deadline, "a terminated session has not ended"
+        time.sleep(0.005)
