@@ -23,6 +23,7 @@ from sharding_app.testing import MemoryCluster
 from tests.badinput.app.entities import Ledger
 from tests.security.conftest import KEY, PRODUCTION, TOKEN
 from tests.support.live import Live, Program
+from tests.support.slack import SLACK
 
 MARKER = "4929-marker-0815"
 ID = f"customer-{MARKER}"
@@ -69,7 +70,7 @@ def test_metrics_health_and_log_of_a_node_and_of_the_site(
     pages = {}
     for page in ("startup", "ready", "alive", "metrics"):
         asked = urllib.request.Request(f"{address}{page}", headers={"Authorization": f"Bearer {TOKEN}"})  # noqa: S310
-        with urllib.request.urlopen(asked, timeout=5) as answer:  # noqa: S310  (its own node)
+        with urllib.request.urlopen(asked, timeout=5 * SLACK) as answer:  # noqa: S310  (its own node)
             pages[page] = answer.read().decode()
     assert re.search(
         r'sharding_incidents_total\{.*type="badinput.Ledger",what="handler_failed"\} 2', pages["metrics"]
