@@ -13,6 +13,7 @@ from sharding_app.adapters.direct.transport import DirectTransport, Listen
 from sharding_app.protocol.direct.company import Others
 from sharding_app.protocol.direct.framing import HANDSHAKE, FrameReader, framed
 from sharding_app.protocol.direct.handshake import NONCE_BYTES, Dialing, HandshakeKeys
+from tests.support.slack import SLACK
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 UNIX = Listen()
@@ -55,7 +56,7 @@ async def opened(
 
 
 async def received(transport: DirectTransport, seconds: float = 20.0) -> bytes:
-    async with asyncio.timeout(seconds):
+    async with asyncio.timeout(seconds * SLACK):
         return await transport.receive()
 
 
@@ -84,7 +85,7 @@ class Stranger:
         """Return the next frame; None: the connection is over."""
         while not self._held:
             try:
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(20 * SLACK):
                     data = await self.reader.read(65_536)
             except ConnectionError:
                 return None

@@ -14,6 +14,7 @@ from sharding_app.adapters.direct.transport import DirectTransport, Listen
 from sharding_app.ports.transport import PeerUnreachable, TransportError
 from sharding_app.protocol.direct.company import Company, Others
 from tests.integration.adapters.direct.ends import KEY, UNIX, Book, a_channel, received, until
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.asyncio
 
@@ -184,7 +185,7 @@ async def test_a_node_that_no_other_answers_hears_itself_over_the_layer() -> Non
     here = EitherTransport(direct, layer)
     await here.open(name)
     await until(lambda: name in world.channels)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(20 * SLACK):
         while not layer.sent:
             await here.send(name, b"echo")
             assert await received_either(here) == b"echo"
@@ -198,6 +199,8 @@ async def test_a_peer_that_has_ended_is_not_said_to_be_reached_by_the_layer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The layer takes frames for it, and brings none of it."""
+    monkeypatch.setattr(either, "LASTING_SECONDS", 60.0)
+    monkeypatch.setattr(either, "LATELY_SECONDS", 60.0)
     world, one, two = World(), a_channel(), a_channel()
     async with world.opened(one) as (here, layer):
         await until(lambda: bool(layer.opened))

@@ -30,6 +30,7 @@ from tests.integration.adapters.direct.ends import (
     stranger_to,
     until,
 )
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.asyncio
 
@@ -204,7 +205,7 @@ async def test_more_peers_than_there_is_room_for_are_refused_before_they_are_hea
         await first.close()
         await until(lambda: here.statistics()["connections"] == 0)
         await until(lambda: not late._peers[name].dial)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(20 * SLACK):
             while not late.is_connected(name):
                 with suppress(PeerUnreachable):
                     await late.send(name, b"z")

@@ -31,6 +31,7 @@ from tests.integration.adapters.direct.ends import (
     stranger_to,
     until,
 )
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.asyncio
 
@@ -40,7 +41,7 @@ async def delivered(sender: DirectTransport, channel: str, data: bytes, receiver
 
     What came before it is left out.
     """
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(20 * SLACK):
         while True:
             with suppress(PeerUnreachable, TimeoutError):
                 await sender.send(channel, data)
@@ -182,7 +183,10 @@ async def test_a_connection_that_only_one_side_has_lost_is_replaced(monkeypatch:
 
 
 @pytest.mark.parametrize("way", ["tcp:" + "a" * 70 + ".example:7400", "tcp:a..b:7400", "unix:/\0.sock"])
-async def test_an_address_that_is_none_costs_one_attempt_at_a_time(way: str) -> None:
+async def test_an_address_that_is_none_costs_one_attempt_at_a_time(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "AGAIN_SECONDS", 60.0)  # longer than all these frames take
     book, name = Book(), a_channel()
     book.rows[name] = (way,)
     async with opened(book, listen=None) as here:
@@ -287,7 +291,8 @@ async def test_a_reset_connection_is_made_again(listen: Listen) -> None:
         assert here.statistics()["connections_lost"] + there.statistics()["connections_lost"] >= 5
 
 
-async def test_a_peer_that_ended_is_unreachable_and_costs_no_time() -> None:
+async def test_a_peer_that_ended_is_unreachable_and_costs_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "AGAIN_SECONDS", 60.0)  # longer than all these frames take
     book, name = Book(), a_channel()
     async with opened(book) as there:
         async with opened(book, name) as here:
@@ -536,7 +541,7 @@ async def test_a_socket_that_was_removed_is_made_again(
         async with opened(book, name, listen=Listen(folder=f"{parent}/s")) as here:
             path = here.addresses()[0].removeprefix("unix:")
             remove(path, with_folder=with_folder)
-            async with opened(book, listen=None) as caller, asyncio.timeout(20):
+            async with opened(book, listen=None) as caller, asyncio.timeout(20 * SLACK):
                 while not await is_sent(caller, name):  # noqa: ASYNC110 (the file has no event)
                     await asyncio.sleep(0.05)
                 assert await received(here) == b"found"

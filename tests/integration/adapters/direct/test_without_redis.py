@@ -18,7 +18,7 @@ NOWHERE = "redis://127.0.0.1:1/0"
 KEYS = ["a-key-for-these-tests-1", "an-older-key-of-the-tests-2"]
 ASK = """
 from project.shop.entities import Cart
-print(sum(Cart.ref(f"c{number}", timeout=20).sync.add("book", 2) for number in range(50)))
+print(sum(Cart.ref(f"c{number}", timeout=60).sync.add("book", 2) for number in range(50)))
 """
 UNIX = {"LINKS": "direct", "KEYS": KEYS}
 
@@ -93,7 +93,7 @@ class Counter(EventSourced):
     def on_counted(self, happened: Counted) -> None:
         self.n += happened.by
 """
-COUNT = "from shop.entities import Counter; print(Counter.ref('all').sync.count())"
+COUNT = "from shop.entities import Counter; print(Counter.ref('all', timeout=60).sync.count())"
 
 
 @pytest.fixture
