@@ -24,7 +24,6 @@ from sharding_app.adapters.channels.layers import LeanCoreLayer, LeanPubSubLayer
 from sharding_app.adapters.channels.seal import Sealer
 from sharding_app.adapters.channels.transport import ChannelsTransport
 from sharding_app.embedded import OwnRedis, Servers
-from sharding_app.embedded.ports import free_port
 from sharding_app.ports.transport import TransportError
 from sharding_app.processes.proxy import Proxy
 from tests.integration.adapters.channels.layers import memory_layer, redis_layer
@@ -40,7 +39,9 @@ pytestmark = pytest.mark.asyncio
 
 
 @pytest.fixture(params=["core", "pubsub", "core-json", "pubsub-json", "pubsub-keys", "memory"])
-def layer(request: pytest.FixtureRequest) -> Iterator[None]:
+def layer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A layer whose transports wait for a Redis that is slow: none is deaf because of that."""
+    monkeypatch.setattr(module, "PROBES_SECONDS", (0.2, 5.0 * SLACK))
     kind, _, way = str(request.param).partition("-")
     if kind == "memory":
         config = memory_layer()
@@ -130,7 +131,7 @@ async def test_closing_ends_even_when_the_layer_swallows_the_cancellation(
         monkeypatch.setattr(transport, "_probe", deaf)
         transport._poke.set()
         await dropping.wait()
-        async with asyncio.timeout(1.0):
+        async with asyncio.timeout(1.0 * SLACK):
             await transport.close()
         with pytest.raises(TransportError, match="not open"):
             await transport.receive()
@@ -222,11 +223,14 @@ async def test_a_connection_that_breaks_is_still_a_reason_to_begin_anew(
             assert here.statistics()["deaf"] == 1
 
 
-async def test_the_core_layer_takes_all_that_waits_at_a_time(own_redis: OwnRedis) -> None:
+async def test_the_core_layer_takes_all_that_waits_at_a_time(
+    own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a starved machine each turn with Redis waits for a time slice of two processes.
 
-    Commands are counted for a whole server, so it is the test's own.
+    Commands are counted for a whole server, so it is the test's own. Nothing is sent in silence.
     """
+    monkeypatch.setattr(module, "SILENCE_SECONDS", 600.0)
     config = redis_layer("core", own_redis.url, prefix=uuid4().hex, capacity=1000)
     with override_settings(CHANNEL_LAYERS={ALIAS: config}):
         name = a_channel()
@@ -368,7 +372,7 @@ async def test_the_project_keeps_its_own_layer_object(kind: str, servers: Server
 @pytest.mark.parametrize("kind", ["core", "pubsub"])
 async def test_no_server_is_said_in_time(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "OPEN_SECONDS", 0.5)
-    with override_settings(CHANNEL_LAYERS={ALIAS: redis_layer(kind, f"redis://127.0.0.1:{free_port()}")}):
+    with override_settings(CHANNEL_LAYERS={ALIAS: redis_layer(kind, "redis://127.0.0.1:1")}):
         transport = ChannelsTransport(ALIAS)
         with pytest.raises(TransportError, match="channel layer 'tested'"):
             await transport.open(a_channel())

@@ -28,6 +28,7 @@ from sharding_app.embedded.binaries import find_valkey
 from sharding_app.embedded.ports import free_port
 from sharding_app.ports.transport import TransportError
 from tests.integration.adapters.channels.layers import REDIS_LAYERS
+from tests.support.slack import SLACK
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.parametrize("kind", ["core", "pubsub"])]
 
@@ -36,7 +37,7 @@ async def goes_through(kind: str, host: Any, seconds: float = 5.0) -> None:
     config = {"BACKEND": REDIS_LAYERS[kind], "CONFIG": {"hosts": [host]}}
     with override_settings(CHANNEL_LAYERS={"way": config}):
         transport = ChannelsTransport("way")
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(seconds * SLACK):
             while True:
                 try:
                     await transport.open("sharding.test.way")
@@ -45,7 +46,7 @@ async def goes_through(kind: str, host: Any, seconds: float = 5.0) -> None:
                     print(error)
         try:
             await transport.send("sharding.test.way", b"frame")
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(seconds * SLACK):
                 assert await transport.receive() == b"frame"
         finally:
             await transport.close()
@@ -121,7 +122,7 @@ def sentinel(own_redis: OwnRedis, tmp_path: Path) -> Iterator[dict[str, Any]]:
     with log, subprocess.Popen([program, configuration, "--sentinel"], stdout=log, stderr=log) as process:
         yield {"sentinels": [("127.0.0.1", port)], "master_name": "main", "password": url.password}
         process.terminate()
-        process.wait(10)
+        process.wait(10 * SLACK)
 
 
 async def test_sentinel(kind: str, sentinel: dict[str, Any]) -> None:

@@ -3,7 +3,9 @@
 import time
 from collections.abc import Awaitable, Callable
 
-TRIES = 4
+from tests.support.slack import SLACK
+
+TRIES = round(4 * SLACK)
 
 
 async def heals_within(
