@@ -22,6 +22,7 @@ from sharding_app import (
 )
 from sharding_app.entities.base import hosted_as
 from sharding_app.entities.registry import registry
+from tests.support.slack import SLACK
 from tests.unit.entities.cart import Cart, ItemAdded
 
 
@@ -413,5 +414,5 @@ def test_settings_complete_each_other() -> None:
 
 def test_public_names_need_no_django() -> None:
     code = "import sys, sharding_app; sharding_app.EventSourced; sys.exit('django' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60 * SLACK)
     assert (done.returncode, done.stderr) == (0, "")

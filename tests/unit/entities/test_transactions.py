@@ -18,6 +18,7 @@ from sharding_app.entities.gateway import use_gateway
 from sharding_app.errors import BufferFull
 from sharding_app.protocol.call import Call
 from sharding_app.testing.local import LocalGateway
+from tests.support.slack import SLACK
 from tests.unit.entities.cart import Cart
 
 
@@ -187,5 +188,5 @@ print(sent)
 
 
 def test_a_connection_that_another_thread_opened_before_the_first_call_counts() -> None:
-    done = subprocess.run([sys.executable, "-c", EARLIER], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", EARLIER], capture_output=True, text=True, timeout=60 * SLACK)
     assert done.stdout == "['sent']\n", done.stderr

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests.support.slack import SLACK
+
 BLOCKED = """
 import asyncio, logging, time
 from sharding_app.management.ending import end_despite_threads
@@ -21,14 +23,16 @@ end_despite_threads(600)
 
 
 def test_a_handler_that_blocks_in_a_thread_does_not_keep_the_process() -> None:
-    ended = subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-c", BLOCKED], capture_output=True, text=True, timeout=60 * SLACK
+    )
     assert ended.returncode == 0
     assert "threads are still running: " in ended.stderr
     assert "asyncio_0" in ended.stderr
 
 
 def test_one_whose_threads_end_does_not_wait() -> None:
-    ended = subprocess.run([sys.executable, "-c", FREE], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", FREE], capture_output=True, text=True, timeout=60 * SLACK)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 

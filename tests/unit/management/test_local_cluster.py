@@ -14,6 +14,7 @@ from sharding_app.management import local_cluster
 from sharding_app.management.local_cluster import LocalCluster
 from sharding_app.management.reload import ProjectFiles
 from tests.support.live import running, until
+from tests.support.slack import SLACK
 
 SECONDS = 30.0
 
@@ -48,7 +49,7 @@ def test_a_cluster_ends_though_new_code_hangs(hanging: Path) -> None:
     thread = rolling(cluster)
     pid = pid_in(hanging)
     cluster.supervisor.stopping = True
-    thread.join(SECONDS)
+    thread.join(SECONDS * SLACK)
     assert not thread.is_alive()
     assert not running(pid)
     assert said == []
@@ -75,7 +76,7 @@ def test_code_that_hangs_is_given_up_when_it_is_changed_again(hanging: Path, tmp
     thread = rolling(cluster)
     pid = pid_in(hanging)
     (tmp_path / "views.py").touch()
-    thread.join(SECONDS)
+    thread.join(SECONDS * SLACK)
     assert not thread.is_alive()
     assert not running(pid)
     assert [each.name for each in cluster._changed] == ["views.py"]

@@ -10,9 +10,10 @@ from django.db import DatabaseError
 
 from sharding_app.operations.cache import Collector, Unreachable
 from sharding_app.operations.snapshot import ClusterSnapshot
+from tests.support.slack import SLACK
 
 VIEWERS = 8
-SECONDS = 10.0
+SECONDS = 10.0 * SLACK
 
 
 def test_viewers_who_wait_for_a_look_that_fails_do_not_wait_for_one_each() -> None:

@@ -10,6 +10,7 @@ from sharding_app.protocol.coordinator.settings import CoordinatorSettings
 from sharding_app.protocol.ids import shard_of
 from sharding_app.runtime.base.config import NodeConfig
 from sharding_app.testing.cluster import MemoryCluster
+from tests.support.slack import SLACK
 from tests.unit.runtime.places import SHARDS, Chosen, Placed, Plain, by_name
 
 
@@ -37,6 +38,6 @@ def id_in(shard: int) -> str:
 
 async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait for a condition, not for a time."""
-    async with asyncio.timeout(seconds):
+    async with asyncio.timeout(seconds * SLACK):
         while not condition():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.01)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.slack import SLACK
+
 ROOT = Path(__file__).resolve().parents[3]
 
 SETTINGS = """
@@ -234,13 +236,13 @@ class Slow(Entity, name="left.Slow"):
     @command(thread=True)
     def write(self) -> None:
         begun.set()
-        ended.wait(10)
+        ended.wait(60)
         Group.objects.create(name="late")
 
 class Cases(TestCase):
     def test_1_leaves_a_handler_at_work(self):
         Slow.ref("a").write.tell()
-        assert begun.wait(10)
+        assert begun.wait(60)
         threading.Timer(0.3, ended.set).start()
 
     def test_2_is_alone(self):
@@ -286,7 +288,7 @@ def run(site: Path, *command: str) -> subprocess.CompletedProcess[str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=120 * SLACK,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any, Self
 import pytest
 
 from sharding_app.adapters.channels.round_trips import RoundTrips
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.asyncio
 
@@ -131,7 +132,7 @@ async def test_the_way_may_be_ended_before_its_first_round_trip_has_begun() -> N
     asked = asyncio.ensure_future(trips.run("SET", 0))
     await asyncio.sleep(0)
     assert redis.trips == [], "the round trip is due in the loop's next turn"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(10 * SLACK):
         await trips.end()
         with pytest.raises(ConnectionError):
             await asked

@@ -9,6 +9,7 @@ from sharding_app.adapters.memory import MemoryJournal, MemoryServer, Plan
 from sharding_app.ports.journal import Erasure, JournalUnavailable, Snapshot
 from sharding_app.protocol.records import Lineage
 from tests.support.given import event_row
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.asyncio
 
@@ -90,10 +91,10 @@ async def test_what_was_asked_in_another_lineage_is_not_answered_any_more(kind: 
     journal.live_in(lived)
     read = kind == "read"
     asked = asyncio.ensure_future(journal.read(1, ["a"]) if read else journal.append([event_row(1, "a", 1)]))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(10 * SLACK):
         await slow.has_executed.wait()
     journal.live_in(Lineage(lived.system, lived.timeline + 1))
     slow.answer()
     with pytest.raises(JournalUnavailable, match="gone on elsewhere") as lost:
-        await asyncio.wait_for(asked, 10)
+        await asyncio.wait_for(asked, 10 * SLACK)
     assert not lost.value.answered

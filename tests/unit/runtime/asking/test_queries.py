@@ -14,6 +14,7 @@ from sharding_app.runtime.base.config import NodeConfig
 from sharding_app.runtime.node.runner import NodeRunner
 from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.cluster import MemoryCluster
+from tests.support.slack import SLACK
 from tests.unit.runtime.place_cluster import until
 from tests.unit.runtime.places import Plain
 
@@ -104,10 +105,10 @@ async def test_a_node_leaves_when_its_row_says_so_and_hands_its_shards_over(clus
     config = dataclasses.replace(cluster.config, name="third")
     runner = NodeRunner(config, list(cluster.types.values()), cluster._node_ports, lambda: "n-third")
     running = asyncio.ensure_future(runner.run())
-    await asyncio.wait_for(runner.up.wait(), 10)
+    await asyncio.wait_for(runner.up.wait(), 10 * SLACK)
     await until(lambda: runner.node is not None and bool(runner.node.hosts["allocation.Plain"].shards))
     await cluster.client.ports.store.ask_to("leave", ["n-third"])
-    await asyncio.wait_for(running, 20)
+    await asyncio.wait_for(running, 20 * SLACK)
     assert "n-third" not in cluster.server.cluster.members
     assert {cluster.home_of(Plain, each) for each in ids} == {"node1", "node2"}
     assert [await Plain.ref(each).hello() for each in ids] == ["hello"] * 12

@@ -15,6 +15,7 @@ from sharding_app.adapters.django import connections as subject
 from sharding_app.adapters.django.connections import MAX_LANES, DjangoThreads
 from sharding_app.runtime.base.threads import THREADS, depth_of
 from sharding_app.testing.cluster import MemoryCluster
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.asyncio
 
@@ -126,7 +127,7 @@ async def test_a_thread_that_has_ended_by_itself_is_named(monkeypatch: pytest.Mo
             await asyncio.sleep(0)
         (pool,) = threads.pools()
         (thread,) = pool._threads
-        thread.join(20)
+        thread.join(20 * SLACK)
         assert threads.lost() == thread.name
         assert not work.done()
         work.cancel()
@@ -144,7 +145,7 @@ async def test_a_thread_of_a_watched_pool_is_lost_unless_the_pool_was_shut_down(
         patched.setattr("concurrent.futures.thread._worker", lambda *_: None)
         work = pool.submit(lambda: None)
     (thread,) = pool._threads
-    thread.join(20)
+    thread.join(20 * SLACK)
     assert threads.lost() == thread.name
     assert not work.done()
     pool.shutdown(wait=False, cancel_futures=True)

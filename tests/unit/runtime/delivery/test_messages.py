@@ -21,6 +21,7 @@ from sharding_app.protocol.link.limits import LinkLimits
 from sharding_app.protocol.messages import Deliver
 from sharding_app.runtime.base.config import DeliverySettings, NodeConfig
 from sharding_app.testing.cluster import MemoryCluster
+from tests.support.slack import SLACK
 from tests.unit.runtime.delivery.shop import Owner, Passing, Target
 from tests.unit.runtime.waiting import travel
 
@@ -44,7 +45,7 @@ async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MemoryCluste
 
 
 async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 60.0) -> None:
-    async with asyncio.timeout(seconds):
+    async with asyncio.timeout(seconds * SLACK):
         while not await condition():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.01)
 

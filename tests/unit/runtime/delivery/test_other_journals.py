@@ -16,6 +16,7 @@ from sharding_app.protocol.pending_call import Reply
 from sharding_app.runtime.base.config import DeliverySettings
 from sharding_app.runtime.delivery import deliverer
 from sharding_app.runtime.delivery.deliverer import Deliverer
+from tests.support.slack import SLACK
 from tests.unit.runtime.delivery.shop import Owner
 from tests.unit.runtime.delivery.test_pages import NOW, Pages
 
@@ -120,7 +121,7 @@ async def test_a_row_that_was_read_leaves_when_no_failover_can_lose_it() -> None
     rows.answers.clear()
     sender = Sender(rows)
     sender.begin()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(10 * SLACK):
         await rows.secures.wait()
     assert sender.ids == []
     rows.answers.set()

@@ -17,6 +17,7 @@ from sharding_app.entities.registry import registry
 from sharding_app.protocol.shard import SlotState
 from sharding_app.runtime.journal.commits import NotCommitted
 from sharding_app.testing.cluster import MemoryCluster
+from tests.support.slack import SLACK
 from tests.unit.runtime.one_of_each import Added, HotCart
 from tests.unit.runtime.waiting import travel, until
 
@@ -119,7 +120,7 @@ async def test_a_command_that_waits_for_the_servers_time_counts_nothing_on_the_n
         await until(lambda: shard.slots["a"].state is SlotState.IDLE)
         stage.let_through()
         told.set()
-        await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 15)
+        await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 15 * SLACK)
         assert await cart.add("book") == 1
         assert list(stage.cluster._rows(Planner, "a")) == [1], "the journal has a gap"
         assert host.entity_life.forget_idle() == 1, "it is busy for ever"

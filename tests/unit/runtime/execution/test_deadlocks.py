@@ -6,6 +6,7 @@ import pytest
 
 from sharding_app import AskTimeout, Entity, Unavailable, command
 from sharding_app.testing.cluster import MemoryCluster
+from tests.support.slack import SLACK
 from tests.unit.runtime.waiting import travel
 
 pytestmark = pytest.mark.asyncio
@@ -35,7 +36,7 @@ async def _apart(cluster: MemoryCluster, number: int) -> list[str]:
 
     The coordinator may hear of a node after the first ones have got all shards: then some move.
     """
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(60 * SLACK):
         while True:
             found: dict[str, str] = {}
             for each in map(str, range(100)):

@@ -24,6 +24,7 @@ from sharding_app.protocol.messages import Deliver, Delivery
 from sharding_app.runtime.delivery.rows import kind_of
 from sharding_app.runtime.execution import foreign
 from sharding_app.runtime.execution.foreign import ForeignMessages
+from tests.support.slack import SLACK
 from tests.unit.runtime.execution.nasty import ERRORS
 
 pytestmark = pytest.mark.asyncio
@@ -144,7 +145,7 @@ async def test_a_bug_in_a_question_ends_no_later_one() -> None:
     rows.answers.set()
     await asyncio.wait([first])
     rows.error = None
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(10 * SLACK):
         await asyncio.wait([second])
         assert await found.look(message("c"), "b") is None
 

@@ -27,6 +27,7 @@ from sharding_app.protocol.supervision import Supervision
 from sharding_app.runtime.base.config import NodeConfig
 from sharding_app.settings.load import get_settings
 from sharding_app.testing.cluster import MemoryCluster
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.asyncio
 
@@ -245,7 +246,7 @@ async def test_a_plain_message_is_guarded_too(cluster: MemoryCluster) -> None:
 async def test_a_change_between_two_commands_is_no_fault_of_the_second(cluster: MemoryCluster) -> None:
     counter = Counter.ref("a")
     await counter.assigns_after_its_commit()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(20 * SLACK):
         while True:
             answer = (await asyncio.gather(counter.value(), return_exceptions=True))[0]
             if isinstance(answer, EntityFailed):

@@ -10,6 +10,7 @@ import pytest
 from sharding_app import Passivate, ShardingSettings, message
 from sharding_app.entities.registry import registry
 from sharding_app.testing.cluster import MemoryCluster
+from tests.support.slack import SLACK
 from tests.unit.runtime.one_of_each import Added, Cart
 from tests.unit.runtime.waiting import until
 
@@ -51,4 +52,4 @@ async def test_messages_that_came_while_a_stop_handler_failed_to_commit_are_hand
             await until(lambda: shard.slots["a"].mailbox)
             cluster.fail_next_write(Closing, "a")
             Closing.go_on.set()
-            assert await asyncio.wait_for(waits, 25) == 2
+            assert await asyncio.wait_for(waits, 25 * SLACK) == 2

@@ -24,6 +24,7 @@ from sharding_app.entities.registry import registry
 from sharding_app.errors import from_wire, to_wire
 from sharding_app.runtime.journal.commits import NotCommitted
 from sharding_app.testing.cluster import MemoryCluster
+from tests.support.slack import SLACK
 from tests.unit.runtime.one_of_each import Added, Cart, HotCart
 from tests.unit.runtime.waiting import until
 
@@ -157,7 +158,7 @@ async def test_a_step_with_rows_goes_over_no_numbers_of_a_commit_that_failed(bef
             racing = asyncio.ensure_future(racer.add_with_rows())
             await until(lambda: bool(host.execution.waiting))
             Racer.go_on.set()
-            found = await asyncio.wait_for(asyncio.gather(*adds, racing, return_exceptions=True), 15)
+            found = await asyncio.wait_for(asyncio.gather(*adds, racing, return_exceptions=True), 15 * SLACK)
             assert all(isinstance(each, Exception) for each in found)
             host.execution.writer.put = put
             assert cluster.events(Racer, "a") == []

@@ -31,6 +31,7 @@ from sharding_app.runtime.hosting.type_host import TypeHost
 from sharding_app.runtime.journal.commits import Resident
 from sharding_app.runtime.node.stats import read_stats
 from sharding_app.testing.cluster import MemoryCluster
+from tests.support.slack import SLACK
 from tests.unit.runtime.counter_cluster import CONFIG, until
 from tests.unit.runtime.counters import Increment, Stop, to
 
@@ -234,7 +235,7 @@ async def test_one_whose_stop_handler_raises_has_stopped(caplog: pytest.LogCaptu
         with cluster.in_use(), caplog.at_level(logging.ERROR):
             for number in range(6):
                 assert await bad_at_stopping.ask(to(str(number), Increment())) == "here"
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(20 * SLACK):
                 await cluster.stop_node("node1")
             assert await bad_at_stopping.ask(to("1", Increment())) == "here"
             (node,) = cluster.nodes.values()

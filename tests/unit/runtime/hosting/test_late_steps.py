@@ -19,13 +19,14 @@ from sharding_app.entities.registry import registry
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.protocol.messages import HostShard
 from sharding_app.testing.cluster import MemoryCluster
+from tests.support.slack import SLACK
 from tests.unit.runtime.counter_cluster import CONFIG, until
 from tests.unit.runtime.hosting import arbiter
 
 pytestmark = pytest.mark.asyncio
 
-LEAVE_SECONDS = 20.0
-SOON = 5.0
+LEAVE_SECONDS = 20.0 * SLACK
+SOON = 5.0 * SLACK
 
 
 class Slow(Entity, name="late.Slow"):

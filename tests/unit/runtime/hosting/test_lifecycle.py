@@ -25,6 +25,7 @@ from sharding_app.protocol.ids import shard_of
 from sharding_app.protocol.messages import OperatorRequest
 from sharding_app.protocol.records import ShardRow
 from sharding_app.testing.cluster import MemoryCluster
+from tests.support.slack import SLACK
 from tests.unit.runtime.counter_cluster import CONFIG, NAMES, until
 from tests.unit.runtime.counters import (
     SHARDS,
@@ -108,7 +109,7 @@ def rows(cluster: MemoryCluster, type_name: str) -> dict[int, ShardRow]:
 
 async def answer(message: object) -> object:
     """Ask until the answer does not come from a node that has died meanwhile."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(10 * SLACK):
         while True:
             with contextlib.suppress(Unavailable):
                 return await counters.ask(message)
@@ -247,7 +248,7 @@ async def test_b2_14_a_node_that_is_downed_ends_what_it_has(alone: MemoryCluster
     assert not node.may_handle(), "before another node has one of its shards"
     assert node.hosts["protocol.Counter"].shards, "what it had is still there"
     alone._faults.killed.clear()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(10 * SLACK):
         assert await node.ended == "buried"
     assert node.hosting.empty
     assert [await answer(Get(each)) for each in IDS] == [0 if before[each] == "node2" else 1 for each in IDS]

@@ -13,6 +13,7 @@ from sharding_app.protocol.ids import ShardId
 from sharding_app.protocol.shard import Shard
 from sharding_app.runtime.hosting.remembered import STARTED_AT_ONCE, Remembering
 from sharding_app.runtime.journal.commits import Resident, ResidentShard
+from tests.support.slack import SLACK
 
 
 class Rows:
@@ -156,7 +157,7 @@ def loads_beside(
 
         region.on_load = loads
         begin(remembering)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(60 * SLACK):
             job = asyncio.create_task(remembering.run())
             await enough.wait()
         job.cancel()
@@ -301,7 +302,7 @@ def test_those_that_need_no_start_take_no_turn_of_the_others(why: str) -> None:
         job = asyncio.create_task(remembering.run())
         remembering.recall(gone)
         remembering.recall(here)
-        await asyncio.wait_for(two.wait(), 10.0)
+        await asyncio.wait_for(two.wait(), 10.0 * SLACK)
         job.cancel()
         return region.loaded
 

@@ -16,6 +16,7 @@ from sharding_app.runtime.base.config import no_leases
 from sharding_app.runtime.hosting.shard_leases import LeaseKeeper, ShardGate
 from sharding_app.runtime.node.health import NodeHealth
 from sharding_app.runtime.node.node import Node
+from tests.support.slack import SLACK
 from tests.unit.runtime.counter_cluster import until
 from tests.unit.runtime.counters import Get, Increment, WhoAreYou
 from tests.unit.runtime.hosting.arbiter import (
@@ -223,7 +224,7 @@ async def test_a_node_that_stops_all_waits_for_no_lease(cluster: LeasedCluster, 
     """Else it would be granted one that another node gives back, and leave late."""
     home, _, _ = await waits(cluster, arbiter)
     home.hosting.stop_all()
-    await asyncio.wait_for(home.hosting.released(60), 10)
+    await asyncio.wait_for(home.hosting.released(60), 10 * SLACK)
 
 
 async def test_a_lost_lease_is_asked_for_anew_once_its_shard_has_stopped_though_it_is_to_start_before(

@@ -18,6 +18,7 @@ from sharding_app.protocol.coordinator.settings import CoordinatorSettings
 from sharding_app.protocol.pending_call import PendingCall
 from sharding_app.protocol.region import AskHomes, Refuse, RegionLimits, RegionRoutes
 from sharding_app.testing.cluster import MemoryCluster
+from tests.support.slack import SLACK
 from tests.unit.runtime.counter_cluster import CONFIG, until
 from tests.unit.runtime.counters import Counter, Get, Increment, Mailer, Stop, WhoAreYou, mailer
 from tests.unit.runtime.hosting.recorded import Log, RecordedCluster
@@ -151,7 +152,7 @@ async def test_j13_at_a_leave_it_moves_without_waiting_for_any_time_to_pass() ->
         with cluster.in_use():
             for node, successor in (("node1", "node2"), ("node2", "node3"), ("node3", "node4")):
                 await until(lambda node=node: home(cluster) == [node])  # type: ignore[misc]
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(10 * SLACK):
                     await cluster.stop_node(node)
                 await until(lambda successor=successor: home(cluster) == [successor])  # type: ignore[misc]
 

@@ -32,6 +32,7 @@ from sharding_app.runtime.hosting.journal_part import JournalPart, JournalWatch
 from sharding_app.runtime.hosting.shard_leases import ShardGate
 from sharding_app.runtime.hosting.shards import ShardLife
 from sharding_app.runtime.hosting.starting import Starting
+from tests.support.slack import SLACK
 from tests.unit.runtime.two_journals import SECOND, SHARDS, Purse, TwoJournals, some
 from tests.unit.runtime.waiting import until
 
@@ -379,7 +380,7 @@ async def test_a_node_that_cannot_use_a_journal_which_others_use_gives_its_shard
     await pay_all()
     node = cluster.nodes["node1"]
     cluster.cut_off_from_second.add(node.incarnation)
-    assert await asyncio.wait_for(node.ended, 30) == "cut off"
+    assert await asyncio.wait_for(node.ended, 30 * SLACK) == "cut off"
     await node.close()  # as its process does, before it begins anew
     del cluster.nodes["node1"]
     assert set((await pay_all()).values()) == {2}

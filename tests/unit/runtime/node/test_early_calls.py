@@ -14,6 +14,7 @@ from sharding_app.protocol.ids import Incarnation
 from sharding_app.runtime.base.config import NodePorts
 from sharding_app.runtime.node.runner import NodeRunner
 from sharding_app.testing.cluster import MemoryCluster
+from tests.support.slack import SLACK
 from tests.unit.runtime.counter_cluster import CONFIG, NAMES, until
 from tests.unit.runtime.counters import Get, Increment, counters, to
 
@@ -57,6 +58,6 @@ async def test_a_call_waits_until_the_node_has_begun(
 
 async def test_a_call_for_which_no_node_begins_ends_with_its_timeout() -> None:
     portal = Portal(asyncio.get_running_loop(), 0.01)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(10 * SLACK):
         with use_gateway(ClusterGateway(portal)), pytest.raises(Unavailable, match="it is joining"):
             await counters.ask(to("early", Increment()))

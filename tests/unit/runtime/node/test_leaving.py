@@ -10,9 +10,10 @@ import pytest
 
 from sharding_app.testing.cluster import MemoryCluster
 from tests.badinput.app.entities import Ledger
+from tests.support.slack import SLACK
 
-LEAVE_SECONDS = 30.0
-SOON = 5.0
+LEAVE_SECONDS = 30.0 * SLACK
+SOON = 5.0 * SLACK
 LEDGERS = 60
 
 

@@ -16,6 +16,7 @@ from sharding_app.protocol.versions import WIRE, Wire, kept_out
 from sharding_app.runtime.node.node import Node
 from sharding_app.runtime.node.process import Process, WireRefused
 from tests.support.shard_groups import groups_of
+from tests.support.slack import SLACK
 from tests.unit.protocol.coordinator.coordination import Play, node
 from tests.unit.runtime.counter_cluster import CONFIG, until
 from tests.unit.runtime.counters import Counter, Get, Increment, counters, to
@@ -46,7 +47,7 @@ async def test_f7_two_neighbouring_releases_serve_in_one_cluster() -> None:
     """
     async with mixed() as cluster:
         old = await cluster.add_release("old", FORMER, without_the_newest_fields)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(20 * SLACK):
             new = await cluster.add_release("new", PRESENT, with_fields_from_the_future)
         await until(lambda: _states(old) == ["up", "up"])
         with cluster.in_use():

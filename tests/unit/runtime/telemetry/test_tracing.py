@@ -23,6 +23,7 @@ from sharding_app.runtime.hosting.type_host import TypeHost
 from sharding_app.runtime.journal.loader import Loader
 from sharding_app.runtime.telemetry import tracing
 from sharding_app.testing.cluster import MemoryCluster
+from tests.support.slack import SLACK
 
 
 @event
@@ -116,7 +117,7 @@ async def test_a_delivery_of_a_durable_message_has_a_span_with_its_error(spans: 
         with cluster.in_use():
             await Echo.ref("a").write("b", "rest")
             await Echo.ref("a").write("c", "choke")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(20 * SLACK):
                 while not {"ask tracing.Echo.rest", "ask tracing.Echo.choke"} <= spans().keys():  # noqa: ASYNC110 - a span has no event
                     await asyncio.sleep(0.01)
     found = spans()
@@ -240,7 +241,7 @@ def test_the_app_runs_without_the_package() -> None:
         "assert tracing.look() is None\n"
         "assert tracing.part(RegionClient) is RegionClient and tracing.carry() == ''"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60 * SLACK)
 
 
 class Angry(SpanProcessor):
