@@ -586,6 +586,8 @@ def _end_jobs(loop: asyncio.AbstractEventLoop) -> None:
             for each in jobs:
                 each.cancel()
             loop.run_until_complete(asyncio.wait(jobs, timeout=LAST_SECONDS))
+            for _ in range(LAST_TURNS):  # the time may have passed before a starved thread had its turn
+                loop.run_until_complete(asyncio.sleep(0))
     except BaseException as error:
         logger.critical("the client's loop: %r", error, exc_info=error, extra={"action": "client_failed"})
 
