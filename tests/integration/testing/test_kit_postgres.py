@@ -16,6 +16,7 @@ from sharding_app.entities.registry import registry
 from sharding_app.testing import modes
 from tests.integration.runtime.clubs import Club
 from tests.support.live import until
+from tests.support.slack import SLACK
 
 
 def use_every_way() -> None:
@@ -70,7 +71,7 @@ def test_a_handler_that_is_at_work_in_a_thread_ends_before_its_test() -> None:
                 Group.objects.create(name="late")
 
         Slow.ref("a").work.tell()
-        assert begun.wait(20)
+        assert begun.wait(20 * SLACK)
         later = threading.Timer(0.3, goes_on.set)
         later.start()
         modes.reset()
