@@ -28,6 +28,7 @@ from sharding_app.protocol.records import Backend, Lineage
 from tests.integration.runtime.held_row import held_row
 from tests.support.given import event_row
 from tests.support.live import until
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -128,7 +129,8 @@ def test_a_thread_that_waits_for_a_server_which_the_node_has_left_is_set_free() 
     assert set(Group.objects.values_list("name", flat=True)) == {"next"}
     with connections["default"].cursor() as cursor:
         cursor.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)'"
+            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND query = 'SELECT pg_sleep(600)'"
         )
         assert cursor.fetchall() == [(True,)]
     asyncio.run(run.close())
@@ -141,12 +143,12 @@ def test_the_node_ends_while_a_thread_connects_again() -> None:
         with connections["default"].cursor() as cursor:
             cursor.execute("SELECT 1")
         has_begun.set()
-        assert goes_on.wait(20)
+        assert goes_on.wait(20 * SLACK)
         Group.objects.create(name="never")
 
     async def end(run: DjangoTogether) -> None:
         under_way = asyncio.ensure_future(run([], [write]))
-        assert await asyncio.to_thread(has_begun.wait, 20)
+        assert await asyncio.to_thread(has_begun.wait, 20 * SLACK)
         (busy,) = run._busy
         params = busy.get_connection_params()
 
@@ -159,7 +161,7 @@ def test_the_node_ends_while_a_thread_connects_again() -> None:
             patch.setattr(busy, "get_connection_params", elsewhere)
             cut(busy.connection)
             goes_on.set()
-            assert await asyncio.to_thread(connects.wait, 20)
+            assert await asyncio.to_thread(connects.wait, 20 * SLACK)
             await run.close()
             with pytest.raises(OperationalError):
                 await under_way
@@ -191,14 +193,14 @@ def test_the_threads_are_bounded_and_each_has_one_connection() -> None:
         if len(under_way) == 2:
             full.set()
         Group.objects.create(name=name)
-        assert release.wait(10)
+        assert release.wait(10 * SLACK)
 
     async def main(run: DjangoTogether) -> None:
         asked = [
             asyncio.ensure_future(run([], [lambda name=name: write(name)]))  # type: ignore[misc]
             for name in "abcde"
         ]
-        assert await asyncio.to_thread(full.wait, 10)
+        assert await asyncio.to_thread(full.wait, 10 * SLACK)
         assert not any(each.done() for each in asked)
         release.set()
         await asyncio.gather(*asked)
@@ -402,13 +404,13 @@ def test_it_closes_on_the_event_loop_and_what_still_runs_fails() -> None:
     def write() -> None:
         Group.objects.create(name="never")
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(20 * SLACK)
 
     async def main(run: DjangoTogether) -> None:
         await run([], [lambda: Group.objects.create(name="first")])
         under_way = asyncio.ensure_future(run([], [write]))
         waits = [asyncio.ensure_future(run([], [write])) for _ in range(3)]
-        assert await asyncio.to_thread(begun.wait, 20)
+        assert await asyncio.to_thread(begun.wait, 20 * SLACK)
         await run.close()
         go_on.set()
         with pytest.raises((OperationalError, JournalUnavailable)):

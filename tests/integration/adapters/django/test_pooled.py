@@ -13,11 +13,13 @@ from sharding_app.adapters.django.projecting import DjangoPart
 from tests.integration.adapters.django.projected import Payments, Writer, log, part
 from tests.integration.adapters.django.test_projecting import writer as journal_writer
 from tests.support.live import until
+from tests.support.slack import SLACK
 
 pytestmark = pytest.mark.django_db(transaction=True)
 writer = journal_writer
 
-POOL = {"min_size": 1, "max_size": 4, "timeout": 5}
+MOST = 4
+POOL = {"min_size": 1, "max_size": MOST, "timeout": 5 * SLACK}
 
 
 @pytest.fixture
@@ -54,7 +56,7 @@ async def end(parts: list[DjangoPart]) -> None:
 
 def test_parts_at_rest_leave_the_pool_to_handlers(writer: Writer, pooled: None) -> None:
     """There are as many of them as the pool has connections."""
-    parts = [part(Payments) for _ in range(POOL["max_size"])]
+    parts = [part(Payments) for _ in range(MOST)]
     try:
         asyncio.run(turns(parts))
         with concurrent.futures.ThreadPoolExecutor(1) as one:

@@ -348,10 +348,10 @@ def test_a_service_that_is_slow_gets_fewer_events_in_a_turn(
     writer: Writer, posts: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server ends the turns that rest for too long: the same events would come for ever."""
-    monkeypatch.setattr(projecting, "IDLE_SECONDS", 0.5)
+    monkeypatch.setattr(projecting, "IDLE_SECONDS", 0.5 * SLACK)
 
     async def paid(_: Any, happened: Happened[Paid]) -> None:
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02 * SLACK)
         posts.seen.append((happened.entity_id, happened.number))
 
     work = part(posts, events=64, chunk=64)
