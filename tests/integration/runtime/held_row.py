@@ -43,7 +43,7 @@ class HeldRow:
     def let_go(self) -> None:
         """And wait until its transaction has ended. Raises what went wrong in it."""
         self._release.set()
-        self._holding.result(30)
+        self._holding.result(30 * SLACK)
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def held_row(name: str) -> Iterator[HeldRow]:
     with ThreadPoolExecutor(1) as pool:
         row = HeldRow(name, pool)
         try:
-            assert row._locked.wait(10)
+            assert row._locked.wait(10 * SLACK)
             yield row
         finally:
             row.let_go()
