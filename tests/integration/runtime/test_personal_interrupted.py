@@ -22,6 +22,7 @@ from sharding_app.settings.load import get_settings
 from sharding_app.wiring import conninfo
 from tests.integration.runtime.persons import Buyer, Sale
 from tests.support.live import ROOT
+from tests.support.slack import SLACK
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.sharding_real]
 
@@ -86,7 +87,7 @@ def killed(step: str, when: str) -> None:
     }
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(given, default=str)],
-        cwd=ROOT, env={**os.environ, "DJANGO_SETTINGS_MODULE": "project.settings"}, check=False, timeout=60,
+        cwd=ROOT, env={**os.environ, "DJANGO_SETTINGS_MODULE": "project.settings"}, check=False, timeout=60 * SLACK,
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == -signal.SIGKILL, done.stderr

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 import pytest_asyncio
 
+from sharding_app.adapters.postgres import journal as journal_module
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.store import PostgresStore
 from sharding_app.embedded import Servers
@@ -22,6 +23,7 @@ from sharding_app.runtime.base.config import NodeConfig, NodePorts
 from tests.integration.lives.on_postgres import Params, PostgresCluster, RealLoop
 from tests.support.given import until
 from tests.support.scratch import make_tables, scratch_database
+from tests.support.slack import SLACK
 from tests.unit.runtime.two_journals import SECOND, SHARDS, WEIGHTS, Purse, some
 
 pytestmark = pytest.mark.asyncio
@@ -178,12 +180,13 @@ async def test_nothing_acknowledged_is_lost_while_nodes_come_and_go(cluster: Two
 
 
 async def test_nodes_that_begin_at_once_all_make_the_database_their_journal(
-    databases: tuple[Params, Params],
+    databases: tuple[Params, Params], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of them makes the row, and the others wait for it."""
+    monkeypatch.setattr(journal_module, "WATCH_SECONDS", 10.0 * SLACK)
     first, second = databases
     journals = [PostgresJournal(second, owner=f"n-{number}") for number in range(8)]
-    stores = [PostgresStore(first, owner=f"n-{number}") for number in range(8)]
+    stores = [PostgresStore(first, owner=f"n-{number}", lock_timeout_seconds=60) for number in range(8)]
     for _ in range(10):
         rows(second, "DELETE FROM sharding_cluster RETURNING 1")
         rows(first, "DELETE FROM sharding_journal RETURNING 1")

@@ -33,6 +33,7 @@ from tests.integration.adapters.django.projected import (
     run,
 )
 from tests.support.live import until
+from tests.support.slack import SLACK
 
 WAITS_FOR_A_LOCK = (
     "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)"
@@ -786,10 +787,11 @@ def test_appends_go_on_while_one_that_does_not_end_is_waited_for(writer: Writer)
     thread = threading.Thread(target=make)
     thread.start()
     in_time(waits_for_a_lock)
-    writer.connection.execute("SET lock_timeout = '20s'")
+    # The new projection gives up in a quarter of that.
+    writer.connection.execute(f"SET lock_timeout = '{20 * SLACK:g}s'")
     try:
         writer.append("a", 1)
-        thread.join(20)
+        thread.join(20 * SLACK)
     finally:
         writer.commit()
         hangs.close()
