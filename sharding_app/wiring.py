@@ -80,9 +80,22 @@ def new_loop() -> asyncio.AbstractEventLoop:
     if importlib.util.find_spec("uvloop") is not None:
         import uvloop
 
+        _open_standard_files()
         loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         return loop
     return asyncio.new_event_loop()
+
+
+def _open_standard_files() -> None:
+    """Open standard input, output and error where a process was started without one.
+
+    Otherwise uvloop's loop gets their descriptors, and its end aborts the process.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it is the lowest that is free
 
 
 def entity_types(settings: Settings) -> list[EntityType]:

@@ -703,6 +703,22 @@ def test_what_runs_at_an_exit_may_tell_or_is_told_that_it_may_not(client: Live) 
     assert Cart.ref("portal-atexit").sync.total() == 1
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-"])
+def test_a_script_without_a_standard_file_ends_in_order(client: Live, closed: str) -> None:
+    """As daemons and some cron jobs run."""
+    Cart.ref("portal-closed").sync.add("parent")
+    script = (
+        "import django; django.setup()\n"
+        "from project.shop.entities import Cart\n"
+        "Cart.ref('portal-closed').sync.add('script')\n"
+    )
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", script],
+        env=client.environment(), cwd=ROOT, check=False, timeout=90, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_portal_whose_thread_begins_after_its_end_says_goodbye(
     client: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
