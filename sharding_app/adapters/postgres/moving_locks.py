@@ -32,6 +32,11 @@ def partition_alone(journal: Connection) -> bool:
     return _tried(journal, "SELECT pg_try_advisory_lock(hashtext('sharding_partition'), %s)", 0)
 
 
+def keep_partitioning_away(journal: Connection) -> bool:
+    """Until the transaction ends. False: a command changes the layout of this journal."""
+    return _tried(journal, "SELECT pg_try_advisory_xact_lock_shared(hashtext('sharding_partition'), %s)", 0)
+
+
 def keep_moves_away(cluster: Connection, type_id: int) -> bool:
     """False: a command moves shards of the type."""
     return _tried(

@@ -30,7 +30,7 @@ from psycopg.types.json import Jsonb
 from sharding_app.adapters.postgres.connection import Conninfo, open_session
 from sharding_app.adapters.postgres.deletion import EVENTS_AT_ONCE, next_rows
 from sharding_app.adapters.postgres.further_journals import Further, connect, with_copies
-from sharding_app.adapters.postgres.moving_locks import partition_alone
+from sharding_app.adapters.postgres.moving_locks import keep_partitioning_away, partition_alone
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.within import secure
 from sharding_app.protocol.ids import EntityId
@@ -45,7 +45,6 @@ PAUSE_SECONDS = 0.5
 TRIES = 120
 MOST_PARTS = 128
 _LAST = 2**31 - 1
-_NONE_AT_WORK = "SELECT pg_try_advisory_xact_lock_shared(hashtext('sharding_partition'), 0)"
 
 T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -516,7 +515,7 @@ def _erase_piece(journal: Connection, table: str, query: bytes, wanted: Mapping[
     """
     with journal.transaction():
         is_copy = table == "sharding_event_next"
-        if is_copy and journal.execute(_NONE_AT_WORK).fetchone() != (True,):
+        if is_copy and not keep_partitioning_away(journal):
             return 0
         return journal.execute(query, wanted).rowcount
 
