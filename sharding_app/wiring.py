@@ -458,6 +458,9 @@ def _after_fork() -> None:
     """Forget the parent's threads and sockets after a fork; the first use makes new ones."""
     global _lock, _portal, _background
     _lock = threading.Lock()
+    for former in (_portal, None if _background is None else _background.portal):
+        if former is not None:
+            former.forked()
     _portal = None
     _background = None
     _unended.clear()

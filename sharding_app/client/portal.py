@@ -264,6 +264,16 @@ class Portal:
         while self._early:
             self._refuse(self._early.popleft(), trouble)
 
+    def forked(self) -> None:
+        """Carry nothing any more: this is a child process, where no thread runs the loop.
+
+        Followers from before the fork still have this portal. A thread of the parent may have held
+        the lock.
+        """
+        self._lock = threading.RLock()
+        self.trouble = "it is a child of the process that was"
+        self.closed = True
+
     def _let_go(self) -> None:
         """Keep the drops of the process: what is counted must never become less."""
         if self.process is not None:

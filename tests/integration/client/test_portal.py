@@ -105,6 +105,35 @@ def test_after_a_fork_the_child_begins_anew_and_the_parent_goes_on(client: Live)
     assert Cart.ref("portal-fork").sync.add("parent") == 2
 
 
+def test_a_follower_from_before_a_fork_raises_in_the_child(client: Live) -> None:
+    """The child has no thread that would serve it; a new one follows by the child's own client."""
+    script = (
+        "import os\n"
+        "import django; django.setup()\n"
+        "from project.shop.entities import Cart\n"
+        "from sharding_app import Unavailable\n"
+        "ref = Cart.ref('portal-follows', timeout=60)\n"
+        "ref.sync.add('a')\n"
+        "events = ref.sync.events()\n"
+        "print(next(events).number, flush=True)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    try: next(events)\n"
+        "    except Unavailable as error: print(error.code, flush=True)\n"
+        "    print(next(ref.sync.events()).number, flush=True)\n"
+        "    os._exit(0)\n"
+        "os.waitpid(child, 0)\n"
+        "ref.sync.add('b')\n"
+        "print(next(events).number)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=client.environment(), cwd=ROOT, check=False, timeout=60 * SLACK,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["1", "stopped", "1", "2"]
+
+
 def test_a_follower_of_a_client_that_has_ended_is_told(client: Live) -> None:
     ref = Cart.ref("portal-followed")
     ref.sync.add("a")
