@@ -110,10 +110,10 @@ class Command(BaseCommand):
             0.0 if django_settings.DEBUG else settings.loop_stall_end_seconds,
             end_at_once,
         )
-        watchdog.start()
         runner = make_runner(config, watchdog, clock)
         runner.patience_seconds = options["leave_timeout"]
         endpoint = await self._endpoint(options["health_port"], runner, watchdog)
+        watchdog.start()
         loop = asyncio.get_running_loop()
         running = loop.create_task(runner.run())
 
@@ -124,9 +124,9 @@ class Command(BaseCommand):
                 for number in asked_by:
                     loop.remove_signal_handler(number)
                     # A terminal that closes sends SIGHUP twice: its shell does, and the kernel at
-                    # the shell's end. A parent that hurries kills; it does not know what a child
-                    # has got beside it. Python's own handler of SIGINT raises KeyboardInterrupt,
-                    # and then waits for all threads.
+                    # the shell's end. A child may be signalled beside its parent, which kills it
+                    # when it is to hurry. All else ends at once by a second signal. Python's own
+                    # handler of SIGINT would raise KeyboardInterrupt and wait for all threads.
                     once = number == signal.SIGHUP or options["end_with_stdin"]
                     signal.signal(number, signal.SIG_IGN if once else signal.SIG_DFL)
             # Statements that are under way at the end are cut off, on purpose; psycopg would warn

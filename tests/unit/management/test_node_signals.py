@@ -1,11 +1,14 @@
 """Signals in both senses around a node's end: receivers of Django's hear of it."""
 
 import asyncio
+import socket
 import threading
 import time
+import types
 from typing import Any
 
 import pytest
+from django.core.management.base import CommandError
 
 from sharding_app import wiring
 from sharding_app.management.commands.sharding_node import Command
@@ -51,3 +54,15 @@ def test_a_receiver_that_hangs_is_not_waited_for_without_end() -> None:
     assert not release.is_set()
     release.set()
     signals.finish(60.0)
+
+
+def test_a_node_whose_health_port_is_taken_leaves_no_watchdog_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would end the process of a `call_command` later: the loop that it watches is gone."""
+    monkeypatch.setattr(wiring, "make_runner", lambda *_: types.SimpleNamespace())
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        options = {**OPTIONS, "health_port": taken.getsockname()[1]}
+        with pytest.raises(CommandError, match="Cannot listen"):
+            asyncio.run(Command()._one(options))
+    assert "sharding-watchdog" not in [each.name for each in threading.enumerate()]
