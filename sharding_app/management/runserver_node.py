@@ -106,6 +106,8 @@ class NodeBeside:
         self._node.signal(signal.SIGTERM)
         if not self._node.wait(LEAVE_SECONDS + 2):
             self._node.signal(signal.SIGKILL)
+            self._node.wait(LEAVE_SECONDS)
+        self._node.release()
 
     def _watch(self) -> None:
         self._node.wait()

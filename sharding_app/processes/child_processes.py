@@ -23,6 +23,8 @@ STEADY_SECONDS = 10.0
 LOOK_SECONDS = 0.1
 OVERTIME_SECONDS = 5.0
 "How long after its time to leave a child is killed."
+LAST_LINES_SECONDS = 2.0
+"""Time for the last lines of a child that has ended. Another process may hold their pipe open."""
 
 Listener = Callable[["Child", str], None]
 
@@ -83,6 +85,7 @@ class Child:
         self._listener = listener
         self._probe = probe
         self._process: subprocess.Popen[bytes] | None = None
+        self._listening: threading.Thread | None = None
 
     def start(self) -> None:
         self.ready.clear()
@@ -102,7 +105,8 @@ class Child:
         )
         if self._listener is not None and self._process.stdout is not None:
             heard = (self._process.stdout, self._listener)
-            threading.Thread(target=self._listen, args=heard, daemon=True).start()
+            self._listening = threading.Thread(target=self._listen, args=heard, daemon=True)
+            self._listening.start()
 
     @property
     def pid(self) -> int | None:
@@ -150,7 +154,12 @@ class Child:
         return True
 
     def release(self) -> None:
-        """Release the pipes of an ended process."""
+        """Release the pipes of an ended process, once its last lines are heard.
+
+        A thread that still writes when the interpreter ends can end our process by SIGABRT.
+        """
+        if self._listening is not None:
+            self._listening.join(LAST_LINES_SECONDS)
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
 

@@ -132,6 +132,30 @@ def test_a_line_that_cannot_be_told_ends_no_listening(said: list[str]) -> None:
     assert heard == ["one", "two", "here"]
 
 
+def test_the_last_lines_of_a_child_are_heard_before_its_parent_ends(
+    said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child_processes, "LAST_LINES_SECONDS", 60.0)
+    heard: list[str] = []
+
+    def listen(child: Child, line: str) -> None:
+        child.ready.set()
+        time.sleep(0.05)  # a terminal takes its time
+        heard.append(line)
+
+    says = (
+        "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(print('a\\nb\\nc'))); " + QUIET
+    )
+    child = Child("talker", python(says), listener=listen)
+    supervisor = Supervisor([child], said.append)
+
+    def look() -> None:
+        supervisor.stopping = child.ready.is_set()
+
+    supervisor.run(look)
+    assert heard == ["here", "a", "b", "c"]
+
+
 def test_ranks_end_one_after_the_other(said: list[str], tmp_path: Path) -> None:
     """The site goes first, then the nodes; a node that is slow to leave is waited for."""
     notes = tmp_path / "notes"
