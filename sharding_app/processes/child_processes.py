@@ -17,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from django.core.management import get_commands
+
 RESTART_SECONDS = 0.5
 RESTART_MAX_SECONDS = 10.0
 STEADY_SECONDS = 10.0
@@ -30,10 +32,14 @@ Listener = Callable[["Child", str], None]
 
 
 def manage(*arguments: str) -> list[str]:
-    """Return a command line of this project's manage.py, run as this process is."""
-    script = sys.argv[0]
-    launcher = ["-m", "django"] if Path(script).name in ("__main__.py", "django-admin") else [script]
-    return [sys.executable, *launcher, *arguments]
+    """Return a command line of this project's manage.py, run as this process is.
+
+    A script that calls a command itself is none: its children would run all of it again.
+    """
+    script, *given = sys.argv
+    is_manage = bool(given) and given[0] in get_commands()
+    own = is_manage and Path(script).name not in ("__main__.py", "django-admin")
+    return [sys.executable, *([script] if own else ["-m", "django"]), *arguments]
 
 
 def up_line(name: str) -> str:

@@ -323,16 +323,18 @@ def test_what_children_print_comes_line_by_line() -> None:
 @pytest.mark.parametrize(
     ("started", "command"),
     [
-        ("manage.py", [sys.executable, "manage.py", "migrate"]),
-        ("/site/manage.py", [sys.executable, "/site/manage.py", "migrate"]),
-        ("/usr/bin/django-admin", [sys.executable, "-m", "django", "migrate"]),
-        ("/lib/django/__main__.py", [sys.executable, "-m", "django", "migrate"]),
+        (["manage.py", "runcluster"], [sys.executable, "manage.py", "migrate"]),
+        (["/site/manage.py", "runcluster"], [sys.executable, "/site/manage.py", "migrate"]),
+        (["/usr/bin/django-admin", "runcluster"], [sys.executable, "-m", "django", "migrate"]),
+        (["/lib/django/__main__.py", "runcluster"], [sys.executable, "-m", "django", "migrate"]),
+        (["/site/starts_nodes.py"], [sys.executable, "-m", "django", "migrate"]),
+        (["/site/starts_nodes.py", "two"], [sys.executable, "-m", "django", "migrate"]),
     ],
 )
 def test_children_are_started_as_we_were(
-    started: str, command: list[str], monkeypatch: pytest.MonkeyPatch
+    started: list[str], command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "argv", [started, "runcluster"])
+    monkeypatch.setattr(sys, "argv", started)
     assert manage("migrate") == command
 
 
