@@ -115,7 +115,7 @@ async def test_an_end_during_a_restart_is_an_error_of_the_connection(params: dic
     former = await line.open()
     async with await connect(params) as admin:
         await admin.execute(END, [former.pid])
-    line._conninfo["port"] = 1  # nobody listens there
+    line._conninfo["port"] = 1  # no process listens there
     with pytest.raises(psycopg.OperationalError, match="refused"):
         await line.rows("coordinator")
     assert not line.is_open

@@ -48,7 +48,7 @@ async def test_a_line_knocks_less_and_less_often(params: dict[str, Any]) -> None
 
 
 async def test_a_line_is_back_within_the_longest_pause(params: dict[str, Any]) -> None:
-    line = Line({**params, "port": 1}, purpose="test")  # nobody listens there
+    line = Line({**params, "port": 1}, purpose="test")  # no process listens there
     for _ in range(8):
         with pytest.raises(psycopg.OperationalError):
             await line.rows("coordinator")
