@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,15 @@ def test_a_second_signal_ends_a_node_at_once(
         assert "KeyboardInterrupt" not in node.text, "which waits for all threads"
 
 
+@pytest.fixture
+def born_to_hear_hangups() -> Iterator[None]:
+    """The tests may run under nohup, and children would be born to ignore SIGHUP."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("born_to_hear_hangups")
 @pytest.mark.parametrize(
     ("number", "options"), [(signal.SIGHUP, ()), (signal.SIGTERM, ("--end-with-stdin",))]
 )
