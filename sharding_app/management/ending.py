@@ -28,6 +28,12 @@ def end_despite_threads(seconds: float = PATIENCE_SECONDS) -> None:
     timer.start()
 
 
+def act_by_default(numbers: Sequence[signal.Signals]) -> None:
+    """Give this process the actions with which Python starts."""
+    for number in numbers:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
 @contextmanager
 def own_signals(numbers: Sequence[signal.Signals]) -> Iterator[None]:
     """Within the block, give children that this process forks the default actions of these signals.
@@ -49,9 +55,7 @@ def own_signals(numbers: Sequence[signal.Signals]) -> Iterator[None]:
         if active:
             active = False
             signal.set_wakeup_fd(-1)
-            for number in numbers:
-                python = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-                signal.signal(number, python)
+            act_by_default(numbers)
         unblock()
 
     os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=in_child)

@@ -11,7 +11,7 @@ from django.conf import settings as django_settings
 from django.core.management.base import BaseCommand, CommandError
 
 from sharding_app.management.base import seconds
-from sharding_app.management.ending import end_at_once, end_despite_threads, own_signals
+from sharding_app.management.ending import act_by_default, end_at_once, end_despite_threads, own_signals
 from sharding_app.management.gc import quiet_collector
 from sharding_app.management.stdin_guard import at_end_of_input
 from sharding_app.processes.child_processes import (
@@ -162,9 +162,7 @@ class Command(BaseCommand):
         if getattr(self, "_called_from_command_line", False):
             end_despite_threads()
         else:
-            for number in asked_by:
-                python = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-                signal.signal(number, python)
+            act_by_default(asked_by)
 
     async def _endpoint(self, port: int | None, runner: Any, watchdog: Any) -> Any:
         from sharding_app.settings.load import get_settings
